@@ -18,7 +18,8 @@ use crate::client::HttpClient;
 const URL: &str = "https://issuer.test";
 const AUDIENCE: &str = "https://cache.test";
 
-/// The namespace `acme`, and one over it with an overlay for each ref.
+/// The namespace `acme`, and one over it with an overlay for each ref. All overlays together have
+/// a quota of [`QUOTA_BYTES`] on each node.
 pub const NAMESPACES: &str = "
 [[namespace]]
 name = 'acme'
@@ -27,7 +28,11 @@ name = 'acme'
 name = 'acme-pr-{ref}'
 base = 'acme'
 ttl = '7d'
+quota = '8m'
 ";
+
+/// The quota of the namespace of all overlays.
+pub const QUOTA_BYTES: u64 = 8 << 20;
 
 /// The rules of the main branch and of pull requests, in these namespaces.
 const RULES: &str = "

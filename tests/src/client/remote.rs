@@ -10,6 +10,7 @@ use fonn_reapi::{Method, frame};
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::client::conn::http2::{self, SendRequest};
+use hyper::header::{AUTHORIZATION, HeaderValue};
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
@@ -37,6 +38,7 @@ pub struct RemoteClient {
     runtime: Runtime,
     sender: SendRequest<Messages>,
     origin: String,
+    login: Option<HeaderValue>,
 }
 
 /// How a call ended.
@@ -83,7 +85,17 @@ impl RemoteClient {
             runtime,
             sender,
             origin: format!("http://{addr}"),
+            login: None,
         })
+    }
+
+    /// Sends `login` as the `authorization` header of all calls.
+    ///
+    /// # Errors
+    /// When it cannot be the value of a header.
+    pub fn with_login(mut self, login: &str) -> Result<Self> {
+        self.login = Some(HeaderValue::from_str(login)?);
+        Ok(self)
     }
 
     /// Makes a call of some messages.
@@ -92,10 +104,13 @@ impl RemoteClient {
     /// When there is no answer.
     pub fn call(&self, method: Method, messages: Vec<Bytes>) -> Result<RemoteAnswer> {
         let frames: Vec<_> = messages.into_iter().map(|it| Ok(Frame::data(it))).collect();
-        let request = Request::post(format!("{}{}", self.origin, method.path()))
+        let mut request = Request::post(format!("{}{}", self.origin, method.path()))
             .header("content-type", "application/grpc")
             .header("te", "trailers")
             .body(StreamBody::new(tokio_stream::iter(frames)))?;
+        if let Some(login) = &self.login {
+            request.headers_mut().insert(AUTHORIZATION, login.clone());
+        }
         let mut sender = self.sender.clone();
         let answer = async {
             sender.ready().await?;

@@ -7,9 +7,10 @@ use anyhow::{Result, ensure};
 
 use fonn_tests::certificates::Certified;
 use fonn_tests::client::{HttpAnswer, HttpClient};
+use fonn_tests::cluster::Cluster;
 use fonn_tests::component::program;
 use fonn_tests::node::NodeOptions;
-use fonn_tests::process::{raise_open_files, run};
+use fonn_tests::process::{free_address, raise_open_files, run};
 use fonn_tests::usage::rss_peak_bytes;
 
 use super::guarded::{Guarded, PASSWORD};
@@ -31,12 +32,14 @@ impl Guarded {
     }
 }
 
-/// One path of each dialect.
-pub(crate) fn paths() -> [String; 7] {
+/// One path of each dialect, and those of Bazel with the name of an instance as well.
+pub(crate) fn paths() -> [String; 9] {
     [
         "/generic".to_owned(),
         format!("/ac/{HELLO}"),
         format!("/cas/{HELLO}"),
+        format!("/acme/ac/{HELLO}"),
+        format!("/acme/cas/{HELLO}"),
         "/cache/0123".to_owned(),
         format!("/v1.1/group/artifact/{HELLO}/buildinfo.xml"),
         "/v1/cache/17575332623054215528".to_owned(),
@@ -129,20 +132,70 @@ fn a_reader_reads_and_changes_nothing() -> Result<()> {
     Ok(())
 }
 
+/// Headers of a request that a web page of another site causes, or one by a name that leads here.
+const FOREIGN: [(&str, &str, u16); 4] = [
+    ("origin", "http://evil.example", 403),
+    ("origin", "null", 403),
+    ("host", "evil.example", 421),
+    ("host", "127.0.0.1.evil.example", 421),
+];
+
+/// What is asked by POST. Gradle's path takes a value by it.
+const POSTS: [&str; 4] = [
+    "/cache/0123",
+    "/v1/token",
+    "/v8/artifacts/events",
+    "/twirp/github.actions.results.api.v1.CacheService/CreateCacheEntry",
+];
+
 #[test]
-fn pages_of_other_sites_are_refused_without_logins() -> Result<()> {
-    let node = NodeOptions::new().in_memory().with_http().start()?;
-    let host = node.http().to_string();
-    for (headers, status) in [
-        (vec![("origin", "http://evil.example")], 403),
-        (vec![("host", "evil.example")], 421),
-        (vec![("host", "localhost")], 404),
-        (vec![("host", &*host)], 404),
-    ] {
-        let mut client = HttpClient::connect(node.http())?;
-        let answer = client.request("GET", "/a", &headers, b"")?;
-        ensure!(answer.status == status, "{headers:?}: {answer:?}");
-        ensure!(answer.header("access-control-allow-origin").is_none());
+fn pages_of_other_sites_read_and_change_nothing_without_logins() -> Result<()> {
+    let cluster = Cluster::form_of(1, NodeOptions::new().with_http())?;
+    let http = free_address()?;
+    let _router = cluster.router_with(vec![("--http-listen", http.to_string())])?;
+    for door in [cluster.nodes[0].http(), http] {
+        let ask = |method: &str, path: &str, header: (&str, &str), body: &[u8]| {
+            HttpClient::connect(door)?.request(method, path, &[header], body)
+        };
+        let host = door.to_string();
+        let own = ("host", &*host);
+        let refused = |method: &str, path: &str| -> Result<()> {
+            for (name, value, status) in FOREIGN {
+                let answer = ask(method, path, (name, value), b"evil")?;
+                ensure!(
+                    answer.status == status,
+                    "{method} {path} of {value} at {door}: {answer:?}"
+                );
+                ensure!(answer.header("access-control-allow-origin").is_none());
+            }
+            Ok(())
+        };
+        for path in paths() {
+            // Nothing is stored.
+            refused("PUT", &path)?;
+            ensure!(ask("GET", &path, own, b"")?.status == 404, "{path}");
+            // Nothing is read, changed or removed.
+            ensure!(ask("PUT", &path, own, b"hello")?.status == 200, "{path}");
+            for method in ["GET", "PUT", "DELETE"] {
+                refused(method, &path)?;
+            }
+            for host in [own, ("host", "localhost")] {
+                let found = ask("GET", &path, host, b"")?;
+                ensure!(
+                    (found.status, &found.body[..]) == (200, b"hello"),
+                    "{path} at {door}: {found:?}"
+                );
+            }
+        }
+        for path in POSTS {
+            refused("POST", path)?;
+        }
+        let found = ask("GET", POSTS[0], own, b"")?;
+        ensure!(found.body == b"hello", "at {door}: {found:?}");
+        // The next door has the same entries.
+        for path in paths() {
+            ensure!(ask("DELETE", &path, own, b"")?.status == 204, "{path}");
+        }
     }
     Ok(())
 }

@@ -1,9 +1,9 @@
 //! Build tools as users run them, in every situation of their cache.
 //!
 //! Each tool is a row and each situation a column: a node, the node after `kill -9`, a router
-//! before three members, the same with one member lost, and tokens that may write, may only read,
-//! are wrong or have expired. Every build begins without the local state of earlier ones. A hit is
-//! what the tool itself calls one.
+//! before three members, the same with one member lost, the same while the budgets evict, and
+//! tokens that may write, may only read, are wrong or have expired. Every build begins without the
+//! local state of earlier ones. A hit is what the tool itself calls one.
 
 mod actions;
 mod compilers;
@@ -45,7 +45,8 @@ pub(crate) struct Build {
     pub(crate) found: Found,
     /// What the tool printed.
     pub(crate) said: String,
-    /// The output. It differs each time that the step runs, unless the step is a compiler.
+    /// The output. It differs each time that the step runs, so what equals an earlier output came
+    /// from a cache.
     pub(crate) output: Vec<u8>,
 }
 

@@ -114,12 +114,26 @@ impl Tool for ActionsCache {
         "GitHub Actions".to_owned()
     }
 
+    /// Restores by the key, and after a hit also by a prefix of it. While a member is lost, the
+    /// prefix can be a miss after a hit by the key.
     fn build(&self, at: &Endpoint) -> Result<Build> {
         let restored = self.restore(at, 4096, &["job-1"])?;
+        let (mut found, mut said) = (Found::Nothing, restored.said);
+        if restored.key.is_some() {
+            let by_prefix = self.restore(at, 0, &["job-none", "job-"])?;
+            said.push_str(&by_prefix.said);
+            found = match by_prefix.key {
+                Some(_) => {
+                    by_prefix.expect("job-1", &restored.file)?;
+                    Found::All
+                }
+                None => Found::Some,
+            };
+        }
         Ok(Build {
-            found: Found::all_if(restored.key.is_some()),
+            found,
             output: restored.file,
-            said: restored.said,
+            said,
         })
     }
 }

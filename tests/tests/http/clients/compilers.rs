@@ -1,6 +1,8 @@
 //! sccache over WebDAV, and ccache with each of its layouts and with the storage helper.
 
-use std::os::unix::fs::symlink;
+use std::ffi::OsString;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -18,48 +20,95 @@ use super::{Build, Endpoint, Found, Refused, Tool};
 
 const FILES: usize = 3;
 
+/// A compiler whose objects differ each time, which those of gcc do not: it adds to each some bytes
+/// that no linker reads. So an object with the bytes of an earlier one was not compiled again.
+const COMPILER: &str = r#"#!/bin/sh
+GCC "$@" || exit
+is_object= output=
+while [ $# != 0 ]; do
+    case $1 in
+    -c) is_object=true ;;
+    -o) output=$2 ;;
+    esac
+    shift
+done
+# `-` is no file: a tool asks what the compiler is.
+[ -z "$is_object" ] || [ "$output" = - ] || head -c 16 /dev/urandom >>"$output"
+"#;
+
 /// The tools of this file that are installed.
 ///
 /// # Errors
 /// In CI, when one is missing.
 pub(super) fn all() -> Result<Vec<Box<dyn Tool>>> {
     let mut tools: Vec<Box<dyn Tool>> = Vec::new();
-    if program("gcc")?.is_none() {
+    let Some(gcc) = program("gcc")? else {
         return Ok(tools);
-    }
+    };
     if let Some(program) = program("sccache")? {
         tools.push(Box::new(SccacheTool {
             program,
-            project: Project::new()?,
+            project: Project::new(&gcc)?,
         }));
     }
     if let Some(program) = program("ccache-with-helpers")? {
-        tools.push(Box::new(HelpedCcache::new(program)?));
+        tools.push(Box::new(HelpedCcache::new(program, &gcc)?));
     }
     if let Some(program) = program("ccache")? {
         for layout in ["subdirs", "flat", "bazel"] {
             tools.push(Box::new(CcacheTool {
                 program: program.clone(),
                 layout,
-                project: Project::new()?,
+                project: Project::new(&gcc)?,
             }));
         }
     }
     Ok(tools)
 }
 
-/// Sources, and a directory that lives as long as they do.
+/// Sources and their compiler, in a directory that lives as long as they do.
 struct Project {
     sources: CProject,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 impl Project {
-    fn new() -> Result<Self> {
+    fn new(gcc: &Path) -> Result<Self> {
         let dir = tempfile::tempdir()?;
         let sources = CProject::generate(dir.path(), FILES)?;
-        Ok(Self { sources, _dir: dir })
+        let project = Self { sources, dir };
+        let compiler = project.compiler();
+        fs::create_dir(project.bin())?;
+        fs::write(
+            &compiler,
+            COMPILER.replace("GCC", &gcc.display().to_string()),
+        )?;
+        fs::set_permissions(&compiler, Permissions::from_mode(0o755))?;
+        Ok(project)
     }
+
+    /// The directory of the compiler.
+    fn bin(&self) -> PathBuf {
+        self.dir.path().join("bin")
+    }
+
+    fn compiler(&self) -> PathBuf {
+        self.bin().join("gcc")
+    }
+
+    /// All objects.
+    fn output(&self) -> Result<Vec<u8>> {
+        let objects = (0..FILES).map(|number| self.dir.path().join(format!("unit{number}.o")));
+        let objects = objects.map(fs::read).collect::<Result<Vec<_>, _>>()?;
+        Ok(objects.concat())
+    }
+}
+
+/// The search path, with a directory before all others.
+fn path_after(dir: PathBuf) -> Result<OsString> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let paths = std::iter::once(dir).chain(std::env::split_paths(&path));
+    Ok(std::env::join_paths(paths)?)
 }
 
 /// A verdict on a number of hits.
@@ -83,7 +132,11 @@ impl Tool for SccacheTool {
 
     fn build(&self, at: &Endpoint) -> Result<Build> {
         let scratch = tempfile::tempdir()?;
-        let storage = Storage::of_variables(exported(&at.lines("sccache")?));
+        let mut variables = exported(&at.lines("sccache")?);
+        // sccache finds `gcc` there.
+        let path = path_after(self.project.bin())?;
+        variables.push(("PATH".to_owned(), path.to_string_lossy().into_owned()));
+        let storage = Storage::of_variables(variables);
         let mut server = Sccache::start(&self.program, scratch.path(), storage)?;
         self.project.sources.clean()?;
         server.build_c(&self.project.sources, |_| Ok(()))?;
@@ -97,7 +150,7 @@ impl Tool for SccacheTool {
         Ok(Build {
             found: found(usize::try_from(stats.hits())?),
             said: format!("{stats:?}"),
-            output: Vec::new(),
+            output: self.project.output()?,
         })
     }
 
@@ -139,11 +192,11 @@ impl Tool for CcacheTool {
         self.project.sources.clean()?;
         let compiler = || {
             let mut command = self.command(dir.path(), &lines);
-            command.arg("gcc");
+            command.arg(self.project.compiler());
             command
         };
         self.project.sources.build(compiler, |_| Ok(()))?;
-        ccache_build(self.command(dir.path(), &lines))
+        ccache_build(self.command(dir.path(), &lines), &self.project)
     }
 }
 
@@ -156,14 +209,14 @@ struct HelpedCcache {
 }
 
 impl HelpedCcache {
-    fn new(program: PathBuf) -> Result<Self> {
+    fn new(program: PathBuf, gcc: &Path) -> Result<Self> {
         let bin = tempfile::tempdir()?;
         let helper = Program::CCACHE_STORAGE.path()?;
         symlink(helper, bin.path().join("ccache-storage-fonn"))?;
         Ok(Self {
             program,
             bin,
-            project: Project::new()?,
+            project: Project::new(gcc)?,
         })
     }
 
@@ -171,12 +224,10 @@ impl HelpedCcache {
         // The times that a busy machine may take. A helper that is left over ends by itself.
         let more = "CCACHE_REMOTE_STORAGE=\"$CCACHE_REMOTE_STORAGE data-timeout=60s request-timeout=120s \
                     idle-timeout=60s @deadline=60s\"";
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let paths = std::iter::once(self.bin.path().to_owned()).chain(std::env::split_paths(&path));
         let mut command = after(&format!("{lines}\n{more}"), &self.program);
         without_variables(&mut command, &["CCACHE_"]);
         command
-            .env("PATH", std::env::join_paths(paths)?)
+            .env("PATH", path_after(self.bin.path().to_owned())?)
             .env("XDG_RUNTIME_DIR", dir)
             .env("CCACHE_DIR", dir)
             .env("CCACHE_CONFIGPATH", dir.join("none.conf"));
@@ -198,7 +249,7 @@ impl Tool for HelpedCcache {
         let compiler = || {
             let command = self.command(dir.path(), &lines);
             let mut command = command.unwrap_or_else(|_| Command::new("false"));
-            command.arg("gcc");
+            command.arg(self.project.compiler());
             command
         };
         let built = self.project.sources.build(compiler, |_| Ok(()));
@@ -207,12 +258,12 @@ impl Tool for HelpedCcache {
             .arg("--stop-storage-helpers"));
         built?;
         stopped?;
-        ccache_build(self.command(dir.path(), &lines)?)
+        ccache_build(self.command(dir.path(), &lines)?, &self.project)
     }
 }
 
 /// What a build found by the statistics of ccache. No request may have failed but by a miss.
-fn ccache_build(mut ccache: Command) -> Result<Build> {
+fn ccache_build(mut ccache: Command, project: &Project) -> Result<Build> {
     let said = run(ccache.arg("--print-stats"))?;
     let stat = |name: &str| -> Result<usize> {
         let mut lines = said.lines();
@@ -222,7 +273,7 @@ fn ccache_build(mut ccache: Command) -> Result<Build> {
     ensure!(stat("remote_storage_timeout")? == 0, "{said}");
     Ok(Build {
         found: found(stat("remote_storage_hit")?),
-        output: Vec::new(),
+        output: project.output()?,
         said,
     })
 }

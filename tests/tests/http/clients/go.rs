@@ -1,7 +1,7 @@
 //! The go command, with `fonnctl gocache`.
 
-use std::fs;
-use std::os::unix::fs::symlink;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
@@ -25,6 +25,20 @@ pub(super) fn all() -> Result<Vec<Box<dyn Tool>>> {
     Ok(vec![Box::new(Go::new(program)?)])
 }
 
+/// What the go command runs its tools with. The archives of Go's compiler are the same each time.
+/// This script gives the compiler another name for the source directory each time. So an archive
+/// with the bytes of an earlier one was not compiled again. The go command does not know that name.
+const TOOL: &str = r#"#!/bin/sh
+previous=
+for argument; do
+    shift
+    [ "$previous" != -trimpath ] || argument="$argument;$PWD=>/built/$(date +%s%N)"
+    previous=$argument
+    set -- "$@" "$argument"
+done
+exec "$@"
+"#;
+
 struct Go {
     program: PathBuf,
     dir: TempDir,
@@ -39,10 +53,11 @@ impl Go {
                 "sum.go",
                 "package sum\n\nfunc Of(a, b int) int { return a + b }\n",
             ),
+            ("bin/tool", TOOL),
         ];
         write(dir.path(), &files)?;
+        fs::set_permissions(dir.path().join("bin/tool"), Permissions::from_mode(0o755))?;
         // By the name that the documented lines have.
-        fs::create_dir(dir.path().join("bin"))?;
         symlink(ctl_program()?, dir.path().join("bin/fonnctl"))?;
         Ok(Self { program, dir })
     }
@@ -69,15 +84,18 @@ impl Tool for Go {
             .env("GOTOOLCHAIN", "local")
             .env("GOPROXY", "off")
             .env("FONN_GOCACHE_STATS", "true");
+        command.args(["build", "-o", "sum.a", "-toolexec"]);
         let said = said(
             command
-                .args(["build", "-o", "sum.a", "."])
+                .arg(root.join("bin/tool"))
+                .arg(".")
                 .current_dir(root),
         )?;
-        ensure!(root.join("sum.a").exists(), "no output: {said}");
+        let archive = root.join("sum.a");
+        ensure!(archive.exists(), "no output: {said}");
         Ok(Build {
             found: found(&said).with_context(|| format!("no line of fonnctl in: {said}"))?,
-            output: Vec::new(),
+            output: fs::read(archive)?,
             said,
         })
     }

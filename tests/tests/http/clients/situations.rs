@@ -3,21 +3,31 @@
 #![allow(clippy::print_stderr, reason = "the table of rows and their times")]
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
+use fonn_tests::client::HttpClient;
 use fonn_tests::cluster::Cluster;
 use fonn_tests::node::NodeOptions;
 use fonn_tests::process::free_address;
+use fonn_tests::values::{Content, ValuePool};
 
 use super::super::tokens::{Secrets, Tokens};
 use super::{Build, Endpoint, Found, Refused, Tool, all};
 
 /// Builds at a time.
 const JOBS: usize = 2;
+
+/// Budgets of a member that evicts, and the length of the values that fill them.
+const EVICTING_RAM_MIB: u64 = 64;
+const EVICTING_DISK_MIB: u64 = 64;
+const FILLING_LEN: usize = 1 << 20;
 
 /// Has the form of a token, and no entry of a users file has it.
 const UNKNOWN: &str = "fonn_0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
@@ -125,6 +135,59 @@ fn through_a_router(tools: &[Box<dyn Tool>]) -> Result<()> {
     build_again(tools, &at, "a member is down, again", &second)
 }
 
+/// Stores values until it is told to end. Says once that members with those budgets evict.
+fn fill(http: SocketAddr, has_filled: SyncSender<()>, is_over: &AtomicBool) -> Result<()> {
+    let pool = ValuePool::new(Content::Random, FILLING_LEN);
+    let mut door = HttpClient::connect(http)?;
+    let enough = 3 * (EVICTING_RAM_MIB + EVICTING_DISK_MIB);
+    let (mut number, mut stored) = (0, 0);
+    while !is_over.load(Ordering::Relaxed) {
+        let value = pool.value(number, FILLING_LEN).to_vec();
+        let status = door.put(&format!("/fill/{number}"), &value)?;
+        number += 1;
+        // A member that is busy may refuse a value, but not most of them.
+        ensure!(number < 4 * enough || stored > number / 4, "{status}");
+        if status != 200 {
+            continue;
+        }
+        stored += 1;
+        if stored == enough {
+            ensure!(door.get("/fill/0")?.is_none(), "nothing was evicted");
+            // The builds may have ended already.
+            let _ = has_filled.send(());
+        }
+    }
+    Ok(())
+}
+
+fn while_the_budget_evicts(tools: &[Box<dyn Tool>]) -> Result<()> {
+    let options = NodeOptions::new()
+        .flag("--ram-budget", format!("{EVICTING_RAM_MIB}m"))
+        .flag("--disk-budget", format!("{EVICTING_DISK_MIB}m"))
+        .patient();
+    let cluster = Cluster::form_of(3, options)?;
+    let http = free_address()?;
+    let _router = cluster.router_with(vec![("--http-listen", http.to_string())])?;
+    let at = Endpoint::open(http);
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let (has_filled, filled) = sync_channel(1);
+        let filler = scope.spawn(|| fill(http, has_filled, &is_over));
+        // It also ends when the filler does, whose error follows.
+        let built = filled.recv().map_err(|_| anyhow!("no value was stored"));
+        let built = built.and_then(|()| {
+            // Every build ends well, whatever its tool finds.
+            for situation in ["while the budget evicts", "while the budget evicts, again"] {
+                each(tools, situation, |_, tool| tool.build(&at))?;
+            }
+            Ok(())
+        });
+        is_over.store(true, Ordering::Relaxed);
+        let filled = filler.join().map_err(|_| anyhow!("the filler panicked"))?;
+        filled.and(built)
+    })
+}
+
 fn with_tokens(tools: &[Box<dyn Tool>]) -> Result<()> {
     let (tokens, secrets) = Tokens::start("", Secrets::create)?;
     let with = |token: &str| Endpoint::with_token(tokens.node.http(), token);
@@ -163,5 +226,6 @@ fn every_build_tool_hits_in_every_situation() -> Result<()> {
     let tools = all()?;
     at_a_node(&tools)?;
     through_a_router(&tools)?;
+    while_the_budget_evicts(&tools)?;
     with_tokens(&tools)
 }
