@@ -23,6 +23,11 @@ pub const fn is_hidden(flags: u32) -> bool {
     matches!(flags, MANIFEST_FLAGS | PACKED_FLAGS)
 }
 
+/// What the keys of lists begin with by which the HTTP port restores caches of GitHub Actions. In a
+/// namespace that keeps first values they are the only entries that change: the list of an entry
+/// grows with each entry of its version.
+pub const ACTIONS_LISTS: &[u8] = b"actions/index/";
+
 /// Longest key accepted over RESP, in bytes. Redis allows 512 MiB; a cache key has no need of it,
 /// and an LSM key is at most 65,535 bytes.
 pub const RESP_KEY_LEN_MAX: usize = 32 * 1024;

@@ -117,10 +117,13 @@ pub struct Hit<'v> {
     pub lost: bool,
 }
 
+/// The version that a set tells which left the entry as it was (`write_once`). No entry has it.
+pub const KEPT: Version = 0;
+
 /// A value was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
-    /// The new version.
+    /// The new version; [`KEPT`] where the first value stays and the client is not told so.
     pub version: Version,
     /// The length of the whole value now (`APPEND`, `SETRANGE`).
     pub value_len: usize,

@@ -75,6 +75,15 @@ impl Overlay {
     }
 }
 
+/// Whether the client's key of a stored key begins with `prefix`, be it of an overlay or not.
+#[must_use]
+pub fn is_below(stored: &[u8], prefix: &[u8]) -> bool {
+    let in_overlay =
+        |(overlay, key): (&[u8], &[u8])| crc16(overlay) == 0 && key.starts_with(prefix);
+    let halves = stored.split_at_checked(OVERLAY_PREFIX_LEN);
+    stored.starts_with(prefix) || halves.is_some_and(in_overlay)
+}
+
 impl std::fmt::Debug for Overlay {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Overlay({})", self.0.escape_ascii())

@@ -111,6 +111,9 @@ pub struct Identity {
     pub kind: CredentialKind,
     /// When it expires; never without one.
     pub expiry: Option<Expiry>,
+    /// Whether its builds are told that they may store results. Only a reader can be told that it
+    /// may not.
+    pub update_enabled: bool,
     /// Tells this identity from another one, also with the same name.
     pub(super) stamp: u64,
 }
@@ -166,6 +169,7 @@ impl User {
                 overlay: None,
                 kind: CredentialKind::Password,
                 expiry: None,
+                update_enabled: true,
                 stamp,
             },
         }

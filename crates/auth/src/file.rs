@@ -71,6 +71,7 @@ struct UserRow {
     hash: Spanned<String>,
     namespace: Option<Spanned<String>>,
     role: Role,
+    update_enabled: Option<Spanned<bool>>,
     quota: Option<Spanned<ByteCount>>,
     base: Option<Spanned<String>>,
 }
@@ -82,6 +83,7 @@ struct TokenRow {
     hash: Spanned<String>,
     namespace: Option<Spanned<String>>,
     role: Spanned<Role>,
+    update_enabled: Option<Spanned<bool>>,
     expires: Option<Spanned<toml::value::Datetime>>,
 }
 
@@ -171,12 +173,14 @@ impl Directory {
 
 fn user(row: &UserRow, namespaces: &HashMap<&str, Arc<Namespace>>) -> Result<User, Fault> {
     let namespace = Inhabitant::user(row).namespace_name();
-    Ok(User::new(
+    let mut user = User::new(
         checked_name(check_user_name, &row.name)?.into(),
         checked_hash(&row.hash)?,
         row.role,
         Arc::clone(&namespaces[namespace]),
-    ))
+    );
+    user.identity.update_enabled = checked_update_enabled(row.role, row.update_enabled.as_ref())?;
+    Ok(user)
 }
 
 fn tokens(
@@ -203,13 +207,15 @@ fn tokens(
         }
         let hash = row.hash.get_ref().parse();
         let hash = hash.map_err(|error| Fault::at(&row.hash, format!("{error}")))?;
-        let token = Token::new(
+        let mut token = Token::new(
             name.into(),
             hash,
             *row.role.get_ref(),
             Arc::clone(&namespaces[Inhabitant::token(row).namespace_name()]),
             row.expires.as_ref().map(expiry).transpose()?,
         );
+        token.identity.update_enabled =
+            checked_update_enabled(*row.role.get_ref(), row.update_enabled.as_ref())?;
         tokens.insert(token).map_err(|what| {
             let message =
                 format!("another token has the {what} of the token `{name}` too; it is unique");
@@ -267,6 +273,19 @@ fn checked_name(
     match check(text) {
         Ok(()) => Ok(text),
         Err(message) => Err(Fault::at(name, message)),
+    }
+}
+
+/// Whether the builds of an identity are told that they may store results.
+fn checked_update_enabled(role: Role, told: Option<&Spanned<bool>>) -> Result<bool, Fault> {
+    match told {
+        Some(told) if !told.get_ref() && role.may_write() => Err(Fault::at(
+            told,
+            format!(
+                "`update_enabled = false` is for the role `read`: the role `{role}` may store results"
+            ),
+        )),
+        told => Ok(told.is_none_or(|it| *it.get_ref())),
     }
 }
 
@@ -414,6 +433,20 @@ mod tests {
         let plain = "[[token]]\nname = 'a'\nrole = 'read'\nhash = 'secret'\n";
         refused(plain, "line 4: `hash` is no hash of a token");
         assert!(!parse(plain).unwrap_err().contains("secret"));
+    }
+
+    #[test]
+    fn a_reader_alone_is_told_to_store_no_results() {
+        let told = "update_enabled = false";
+        let directory = parse(&(row("u", "read", told) + &row("v", "read", ""))).unwrap();
+        let is_told = |name| directory.user(name).unwrap().identity.update_enabled;
+        assert_eq!(["u", "v"].map(is_told), [false, true]);
+        refused(
+            &row("u", "read-write", told),
+            "`update_enabled = false` is for the role `read`",
+        );
+        let token = token_row("t", &format!("role = 'read-write'\n{told}"));
+        refused(&token, "is for the role `read`");
     }
 
     #[test]

@@ -56,6 +56,8 @@ pub(super) struct Rule {
     pub name: Arc<str>,
     pub conditions: Vec<Condition>,
     pub role: Role,
+    /// Whether builds are told that they may store results.
+    pub update_enabled: bool,
     pub namespace: Arc<Namespace>,
     /// The claims that the name of the namespace has placeholders for.
     pub placeholders: Vec<String>,
@@ -110,6 +112,7 @@ impl OidcIssuer {
                 name,
                 conditions,
                 role,
+                update_enabled,
                 namespace,
                 ttl,
                 ..
@@ -122,7 +125,8 @@ impl OidcIssuer {
             } = &**namespace;
             let issuer = (&self.name, &self.url, &self.audiences);
             let text = format!(
-                "rule\0{issuer:?}\0{name}\0{conditions:?}\0{role}\0{namespace}\0{base:?}\0{ttl:?}\0{entry_ttl:?}"
+                "rule\0{issuer:?}\0{name}\0{conditions:?}\0{role}\0{update_enabled}\0{namespace}\0{base:?}\0{ttl:?}\0\
+                 {entry_ttl:?}"
             );
             rule.stamp = fnv_1a(text.as_bytes());
         }
@@ -261,6 +265,7 @@ fn identity(rule: &Rule, statement: &Statement) -> Identity {
         overlay: statement.overlay.map(Overlay::new),
         kind: CredentialKind::Exchanged,
         expiry: Some(statement.expiry),
+        update_enabled: rule.update_enabled,
         stamp: stamp(rule, statement.key),
     }
 }

@@ -43,6 +43,7 @@ impl Token {
                 overlay: None,
                 kind: CredentialKind::Token,
                 expiry,
+                update_enabled: true,
                 stamp,
             },
         }

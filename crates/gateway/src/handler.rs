@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fonn_admin::HostNames;
-use fonn_auth::{Role, Security, Source};
+use fonn_auth::{Security, Source};
 use fonn_base::metrics::Metrics;
 use fonn_oidc::Verifier;
 use fonn_server::Scope;
@@ -28,6 +28,7 @@ use hyper::{HeaderMap, Request, Response, StatusCode};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
+use self::admission::Admitted;
 use crate::answer::Answer;
 use crate::life::{Active, Life, Times};
 use crate::metrics::{Figures, LostRead};
@@ -300,7 +301,7 @@ impl<S: Store> Front<S> {
             _ => None,
         };
         let headers = login.as_ref().unwrap_or_else(|| request.headers());
-        let (scope, role) = match self.admit_connection(headers, call).await {
+        let Admitted { scope, role, .. } = match self.admit_connection(headers, call).await {
             Ok(admitted) => admitted,
             Err(refused) => return (as_miss(refused, &routed), false),
         };
@@ -389,7 +390,7 @@ impl<S: Store> Front<S> {
         &self,
         headers: &HeaderMap,
         call: Call<'_>,
-    ) -> Result<(Scope, Role), Answer> {
+    ) -> Result<Admitted, Answer> {
         self.forget(call.life);
         let admitted = self.admit(headers, call.peer).await;
         match admitted {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use fonn_auth::Source;
 use fonn_proto::command::{MANIFEST_FLAGS, PACKED_FLAGS};
+use fonn_proto::outcome::KEPT;
 use fonn_proto::outcome::Value;
 use fonn_proto::{
     Command, Delete, ExpirySpec, Failure, Get, Outcome, Store as Set, StoreMode, Version,
@@ -153,6 +154,7 @@ impl<S: Service> Store for Served<S> {
             ..Set::set(&key, &bytes, flags, ExpirySpec::Never)
         });
         match self.execute(scope, &command, Some(&bytes)).await {
+            Outcome::Stored(stored) if stored.version == KEPT => Ok(PutOutcome::Kept),
             Outcome::Stored(_) => Ok(PutOutcome::Stored),
             Outcome::NotStored(_) => Ok(PutOutcome::Kept),
             outcome => unexpected(&outcome),

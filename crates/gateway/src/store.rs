@@ -21,7 +21,8 @@ pub enum PutMode {
 pub enum PutOutcome {
     /// It was stored.
     Stored,
-    /// There is an entry, which was kept.
+    /// There is an entry, which was kept: as the caller asked, or as its namespace keeps first
+    /// values.
     Kept,
 }
 

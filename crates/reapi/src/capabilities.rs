@@ -19,18 +19,22 @@ pub const FAST_CDC_2020: i32 = 1;
 /// The capabilities of a cache with blobs of so many bytes at most, which cuts them into chunks of
 /// `chunk_len_avg` bytes on average.
 ///
-/// Results may be stored, also to a client that may not: Bazel 2.1 fails if it is told otherwise,
-/// and takes the refusal of a write for a warning. The oldest version is 2.0, without which Bazel
-/// 2.1 refuses the server.
+/// `update_enabled` says whether the client is told that it may store results. Bazel 2.1 fails if
+/// it is told otherwise and may upload; it takes the refusal of a write for a warning. The oldest
+/// version is 2.0, without which Bazel 2.1 refuses the server.
 #[must_use]
-pub fn of_cache(blob_len_max: u64, chunk_len_avg: usize) -> ServerCapabilities {
+pub fn of_cache(
+    blob_len_max: u64,
+    chunk_len_avg: usize,
+    update_enabled: bool,
+) -> ServerCapabilities {
     let version = |minor| Some(SemVer { major: 2, minor });
     let compressors = vec![Compressor::Zstd as i32];
     ServerCapabilities {
         cache_capabilities: Some(CacheCapabilities {
             digest_functions: DigestFunction::ALL.map(|it| it as i32).to_vec(),
             action_cache_update_capabilities: Some(ActionCacheUpdateCapabilities {
-                update_enabled: true,
+                update_enabled,
             }),
             cache_priority_capabilities: Some(PriorityCapabilities {
                 priorities: vec![priority_capabilities::PriorityRange::default()],

@@ -3,8 +3,12 @@
 //! The owner of an entry decides under the lock of its shard, so the rule holds whatever protocol,
 //! router or member a command came by. A `set` becomes an `add`, and its client is told that it was
 //! stored. What would change or remove the entry in another way is refused as for a user that may
-//! only read. Expiry, eviction, quotas and flushes still remove entries.
+//! only read. Expiry, eviction, quotas and flushes still remove entries. The lists of keys below
+//! [`ACTIONS_LISTS`] are no values of a client and grow: they change by compare-and-set.
 
+use fonn_proto::command::ACTIONS_LISTS;
+use fonn_proto::outcome::KEPT;
+use fonn_proto::overlay::is_below;
 use fonn_proto::{Command, ExpirySpec, Failure, Outcome, Store, StoreMode, Stored};
 
 /// What becomes of a command in such a namespace.
@@ -25,6 +29,7 @@ pub(super) fn judge<'a>(command: &Command<'a>) -> Ruling<'a> {
             true => Ruling::Refused(Failure::ReadOnly),
             false => Ruling::Allowed,
         },
+        Command::Store(store) if grows_list(store) => Ruling::Allowed,
         Command::Store(store) if is_plain(store) => match store.mode {
             StoreMode::Add => Ruling::Allowed,
             StoreMode::Set => Ruling::AsAdd(Store {
@@ -37,6 +42,12 @@ pub(super) fn judge<'a>(command: &Command<'a>) -> Ruling<'a> {
     }
 }
 
+/// Whether a store puts another list in the place of the one that its client read.
+fn grows_list(store: &Store<'_>) -> bool {
+    let is_swap = store.mode == StoreMode::Set && store.compare.is_some();
+    is_swap && store.vivify.is_none() && is_below(store.key, ACTIONS_LISTS)
+}
+
 /// Whether a store looks at nothing but whether there is an entry.
 fn is_plain(store: &Store<'_>) -> bool {
     store.compare.is_none() && store.vivify.is_none() && store.expiry != ExpirySpec::Keep
@@ -47,7 +58,7 @@ fn is_plain(store: &Store<'_>) -> bool {
 pub(super) fn as_of_set(outcome: Outcome<'_>, value_len: usize) -> Outcome<'_> {
     match outcome {
         Outcome::NotStored(previous) => Outcome::Stored(Stored {
-            version: 0,
+            version: KEPT,
             value_len,
             previous,
         }),
@@ -97,6 +108,36 @@ mod tests {
             assert_eq!(judge(&Command::Store(store)), refused);
         }
         assert_eq!(judge(&Command::Delete(Delete::new(b"k"))), refused);
+    }
+
+    #[test]
+    fn lists_of_keys_are_changed_by_compare_and_set_alone() {
+        let key = |key: &[u8]| Bytes::copy_from_slice(key);
+        let overlay = fonn_proto::Overlay::new([7; 16]);
+        let foreign = [&[b'x'; 19][..], b"actions/index/1"].concat();
+        for (key, is_allowed) in [
+            (key(b"actions/index/1"), true),
+            (overlay.key(b"actions/index/1").into(), true),
+            (key(b"actions/entry/1"), false),
+            (overlay.key(b"actions/entry/1").into(), false),
+            (foreign.into(), false),
+        ] {
+            let swap = Store {
+                key: &key,
+                compare: Some(1),
+                ..store(StoreMode::Set)
+            };
+            let expected = match is_allowed {
+                true => Ruling::Allowed,
+                false => Ruling::Refused(Failure::ReadOnly),
+            };
+            assert_eq!(judge(&Command::Store(swap)), expected, "{key:?}");
+            let set = Store {
+                key: &key,
+                ..store(StoreMode::Set)
+            };
+            assert!(matches!(judge(&Command::Store(set)), Ruling::AsAdd(_)));
+        }
     }
 
     #[test]

@@ -46,3 +46,24 @@ fn a_pull_request_restores_what_the_main_branch_saved_and_never_the_other_way() 
     ensure!(restore(&main, &["deps-3"])?.key.is_none());
     Ok(())
 }
+
+#[test]
+fn archives_of_a_namespace_that_keeps_first_values_are_restored_by_prefix() -> Result<()> {
+    let Some(job) = ActionsCache::new()? else {
+        return Ok(());
+    };
+    let namespace = "[[namespace]]\nname = 'kept'\nwrite_once = true\n";
+    let (tokens, token) =
+        Tokens::start(namespace, |entry| entry.token("main", "read-write", "kept"))?;
+    let main = Endpoint::with_token(tokens.node.http(), &token);
+    let mut archives = Vec::new();
+    for key in ["deps-1", "deps-2", "deps-3"] {
+        let made = job.restore(&main, 1000, &[key])?;
+        ensure!(made.key.is_none(), "{key}: {:?}", made.key);
+        archives.push(made.file);
+    }
+    job.restore(&main, 0, &["deps-4", "deps-"])?
+        .expect("deps-3", &archives[2])?;
+    job.restore(&main, 0, &["deps-1"])?
+        .expect("deps-1", &archives[0])
+}

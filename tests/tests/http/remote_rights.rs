@@ -6,7 +6,7 @@ use fonn_reapi::messages::{
     ActionResult, BatchReadBlobsRequest, BatchReadBlobsResponse, BatchUpdateBlobsRequest, Digest,
     Directory, FileNode, FindMissingBlobsRequest, FindMissingBlobsResponse, GetActionResultRequest,
     GetCapabilitiesRequest, GetTreeRequest, OutputFile, QueryWriteStatusRequest,
-    QueryWriteStatusResponse, ReadRequest, SpliceBlobRequest, SplitBlobRequest,
+    QueryWriteStatusResponse, ReadRequest, ServerCapabilities, SpliceBlobRequest, SplitBlobRequest,
     UpdateActionResultRequest, batch_update_blobs_request,
 };
 use fonn_reapi::{DigestFunction, Hasher, Method, frame};
@@ -361,4 +361,26 @@ fn a_write_once_namespace_takes_a_second_result_and_keeps_the_first() -> Result<
     store(&writer)?;
     expect_blobs(&writer, true)?;
     expect_result(&writer, &first)
+}
+
+#[test]
+fn a_reader_is_told_to_store_no_results_where_its_entry_says_so() -> Result<()> {
+    let (tokens, secrets) = Tokens::start("", |entry| {
+        let writer = entry.token("writer", "read-write", "main")?;
+        let reader = entry.token("reader", "read", "main")?;
+        let silent = entry.token("silent", "read", "main")?;
+        entry.line("update_enabled = false")?;
+        Ok([(writer, true), (reader, true), (silent, false)])
+    })?;
+    let wrong = format!("fonn_{}", "0".repeat(64));
+    for (token, expected) in secrets.into_iter().chain([(wrong, true)]) {
+        let client = connect(&tokens, &token)?;
+        let request = GetCapabilitiesRequest::default();
+        let told: ServerCapabilities = client.ask(Method::GetCapabilities, &request)?;
+        let cache = told.cache_capabilities.context("no capabilities")?;
+        let update = cache.action_cache_update_capabilities;
+        let is_told = update.context("no word of updates")?.update_enabled;
+        ensure!(is_told == expected, "{is_told}, not {expected}");
+    }
+    Ok(())
 }

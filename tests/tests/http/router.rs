@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
-use fonn_tests::client::{Cache as _, HttpClient};
+use fonn_reapi::messages::{FindMissingBlobsRequest, FindMissingBlobsResponse};
+use fonn_reapi::{DigestFunction, Hasher, Method};
+use fonn_tests::client::{Cache as _, HttpClient, RemoteClient};
 use fonn_tests::cluster::Cluster;
 use fonn_tests::node::NodeOptions;
 use fonn_tests::process::free_address;
@@ -60,6 +62,36 @@ fn every_door_of_a_cluster_leads_to_the_same_entries() -> Result<()> {
     }
     ensure!(doors[1].request("DELETE", "/large", &[], b"")?.status == 204);
     ensure!(doors[2].get("/large")?.is_none() && doors[0].get("/large")?.is_none());
+    Ok(())
+}
+
+#[test]
+fn a_look_for_many_blobs_asks_each_member_in_a_few_writes() -> Result<()> {
+    const BLOBS: usize = 1000;
+    let cluster = Cluster::form_of(3, options().patient())?;
+    let http = free_address()?;
+    let router = cluster.router_with(vec![("--http-listen", http.to_string())])?;
+    let client = RemoteClient::connect(http)?;
+    let digests = (0..BLOBS).map(|number| {
+        let hasher = Hasher::new(DigestFunction::Sha256);
+        hasher.digest(&number.to_le_bytes()).message()
+    });
+    let request = FindMissingBlobsRequest {
+        blob_digests: digests.collect(),
+        ..FindMissingBlobsRequest::default()
+    };
+    let counted = |what| router.metric(&format!("fonn_peer_{what}_total"));
+    let before = (counted("requests")?, counted("writes")?);
+    let answer: FindMissingBlobsResponse = client.ask(Method::FindMissingBlobs, &request)?;
+    ensure!(answer.missing_blob_digests.len() == BLOBS);
+    let requests = counted("requests")? - before.0;
+    let writes = counted("writes")? - before.1;
+    // The blobs are asked for in four steps. A member has a few connections, and other tasks use
+    // them too.
+    ensure!(
+        requests >= BLOBS as f64 && writes <= 100.0,
+        "{writes} writes of {requests} requests"
+    );
     Ok(())
 }
 

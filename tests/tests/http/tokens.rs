@@ -122,6 +122,12 @@ impl Entry {
         Ok(secret)
     }
 
+    /// Adds a line to the table of the token that was made last.
+    pub(crate) fn line(&self, line: &str) -> Result<()> {
+        let text = fs::read_to_string(&self.0)?;
+        Ok(fs::write(&self.0, format!("{text}{line}\n"))?)
+    }
+
     /// A token that expired long ago; it has to be the first one of the file.
     fn expired(&self, name: &str) -> Result<String> {
         let secret = self.token(name, "read-write", "main")?;

@@ -1,10 +1,19 @@
 //! A namespace that keeps its first values, over HTTP.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
+use bytes::Bytes;
 
 use super::access::paths;
+use fonn_reapi::messages::{ActionResult, GetActionResultRequest, UpdateActionResultRequest};
+use fonn_reapi::{DigestFunction, Hasher, Method};
+use prost::Message as _;
+
+use serde_json::Value;
+
+use super::guarded::PASSWORD;
 use super::tokens::Tokens;
-use fonn_tests::client::HttpClient;
+use fonn_tests::client::{HttpClient, RemoteClient};
+use fonn_tests::secured::ctl;
 
 #[test]
 fn the_first_value_stays_in_each_dialect_and_nx_is_told_so() -> Result<()> {
@@ -40,5 +49,47 @@ fn the_first_value_stays_in_each_dialect_and_nx_is_told_so() -> Result<()> {
             "{path}: {found:?}"
         );
     }
+    Ok(())
+}
+
+#[test]
+fn the_first_result_of_an_action_stays_and_is_what_a_second_update_is_told() -> Result<()> {
+    let namespace = "[[namespace]]\nname = 'kept'\nwrite_once = true\n";
+    let (tokens, token) = Tokens::start(namespace, |entry| entry.token("w", "read-write", "kept"))?;
+    let client = RemoteClient::connect(tokens.node.http())?;
+    let client = client.with_login(&format!("Bearer {token}"))?;
+    let action = Some(
+        Hasher::new(DigestFunction::Sha256)
+            .digest(b"action")
+            .message(),
+    );
+    let result = |printed: &'static [u8]| ActionResult {
+        stdout_raw: Bytes::from_static(printed),
+        ..ActionResult::default()
+    };
+    for printed in [b"first", b"other"] {
+        let update = UpdateActionResultRequest {
+            action_digest: action.clone(),
+            action_result: result(printed).encode_to_vec().into(),
+            ..UpdateActionResultRequest::default()
+        };
+        let told: ActionResult = client.ask(Method::UpdateActionResult, &update)?;
+        ensure!(told == result(b"first"), "{told:?}");
+    }
+    let get = GetActionResultRequest {
+        action_digest: action,
+        ..GetActionResultRequest::default()
+    };
+    let found: ActionResult = client.ask(Method::GetActionResult, &get)?;
+    ensure!(found == result(b"first"), "{found:?}");
+    let (_, told) = ctl(
+        tokens.node.admin(),
+        Some(("root", PASSWORD)),
+        &["--json", "tools"],
+    )?;
+    let told: Value = serde_json::from_str(&told).context(told)?;
+    // What was not stored is not counted.
+    let stored = result(b"first").encoded_len();
+    ensure!(told["uses"][0]["stored_bytes"] == stored, "{told:#}");
     Ok(())
 }

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::namespaces::Inhabitant;
-use super::{Fault, checked_name};
+use super::{Fault, checked_name, checked_update_enabled};
 use crate::checks::check_user_name;
 use crate::directory::{Namespace, Role};
 use crate::oidc::{Condition, Exchange, OidcIssuer, Rule};
@@ -58,6 +58,7 @@ pub(super) struct RuleRow {
     pub(super) name: Spanned<String>,
     when: Spanned<BTreeMap<String, OneOrMore>>,
     role: Spanned<Role>,
+    update_enabled: Option<Spanned<bool>>,
     pub(super) namespace: Option<Spanned<String>>,
     ttl: Option<Spanned<Span>>,
 }
@@ -201,6 +202,10 @@ fn rules(
             name: name.into(),
             conditions,
             role: *row.role.get_ref(),
+            update_enabled: checked_update_enabled(
+                *row.role.get_ref(),
+                row.update_enabled.as_ref(),
+            )?,
             namespace: Arc::clone(namespace),
             placeholders: claims.into_iter().map(str::to_owned).collect(),
             ttl,

@@ -11,6 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use fonn_proto::Failure;
+use fonn_proto::command::ACTIONS_LISTS;
 use fonn_reapi::Instance;
 use fonn_server::Scope;
 use http_body::Body;
@@ -114,7 +115,9 @@ fn upload_key(id: &EntryId) -> Bytes {
 
 fn index_key(version: &str) -> Bytes {
     // The id of a version alone: no entry has an empty key.
-    format!("actions/index/{}", hex(&entry_id("", version))).into()
+    [ACTIONS_LISTS, hex(&entry_id("", version)).as_bytes()]
+        .concat()
+        .into()
 }
 
 fn malformed() -> Answer {

@@ -14,6 +14,15 @@ use crate::store::Store;
 /// For a client that sends a password where others can read it: the password is not looked at.
 const NEEDS_TLS: &str = "from other machines this port takes TLS alone: use https";
 
+/// A client that was admitted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Admitted {
+    pub scope: Scope,
+    pub role: Role,
+    /// Whether its builds are told that they may store results.
+    pub update_enabled: bool,
+}
+
 impl<S: Store> Front<S> {
     /// The refusal of a plain-text request that needs TLS. Without users, also that of a request
     /// from a web page.
@@ -39,22 +48,26 @@ impl<S: Store> Front<S> {
         None
     }
 
-    /// The keyspace of the client and its role. Without users all clients have all rights in the
+    /// The client, if its login is right. Without users all clients have all rights in the
     /// namespace `default`.
-    pub(super) async fn admit(
-        &self,
-        headers: &HeaderMap,
-        peer: Peer,
-    ) -> Result<(Scope, Role), Answer> {
+    pub(super) async fn admit(&self, headers: &HeaderMap, peer: Peer) -> Result<Admitted, Answer> {
         let Some(users) = &self.security().users else {
-            return Ok((Scope::default(), Role::ReadWrite));
+            return Ok(Admitted {
+                scope: Scope::default(),
+                role: Role::ReadWrite,
+                update_enabled: true,
+            });
         };
         let checked = match Credentials::of(headers) {
             Ok(credentials) => credentials.check(users, Some(peer.address)).await,
             Err(denied) => Err(denied),
         };
         match checked {
-            Ok(identity) => Ok((Scope::of(&identity, 0), identity.role)),
+            Ok(identity) => Ok(Admitted {
+                scope: Scope::of(&identity, 0),
+                role: identity.role,
+                update_enabled: identity.update_enabled,
+            }),
             Err(denied) => Err(self.deny(denied)),
         }
     }

@@ -23,7 +23,7 @@ use fonn_server::{Event, Scope};
 use futures_util::future::join_all;
 use futures_util::stream::StreamExt as _;
 use http_body::Body;
-use hyper::header::CONTENT_TYPE;
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE};
 use hyper::{HeaderMap, Request, Response, StatusCode, Version};
 use tokio::time::Instant;
 
@@ -31,6 +31,7 @@ pub(super) use self::chunks::REWORKS_MAX;
 use self::inbound::Inbound;
 use self::reply::Reply;
 pub(super) use self::results::EMPTY_RESULT;
+use super::admission::Admitted;
 use super::long::Long;
 use super::{COUNTED_LEN_MIN, Call, Front, Peer};
 use crate::answer::Answer;
@@ -39,7 +40,7 @@ use crate::long::{LONG_LEN_MAX, chunk_len_avg};
 use crate::metrics::LostRead;
 use crate::packed::Packed;
 use crate::payload::Payload;
-use crate::store::{Form, PutMode, Store};
+use crate::store::{Form, PutMode, PutOutcome, Store};
 use crate::tool::Tool;
 use crate::usage::Use;
 
@@ -122,8 +123,9 @@ impl<S: Store> Front<S> {
         // They tell nothing of entries, and Bazel 2.1 asks for them without the credentials that it
         // has.
         if method == Some(Method::GetCapabilities) {
+            let may_update = self.is_told_updates(request.headers(), call).await;
             let chunk_len = chunk_len_avg(self.store().value_len_max());
-            let can = capabilities::of_cache(LONG_LEN_MAX, chunk_len);
+            let can = capabilities::of_cache(LONG_LEN_MAX, chunk_len, may_update);
             return Ok(Reply::message(&can));
         }
         // Load balancers have no credentials.
@@ -131,7 +133,7 @@ impl<S: Store> Front<S> {
             return Ok(Reply::serving());
         }
         let admitted = self.admit_connection(request.headers(), call).await;
-        let (scope, role) = admitted.map_err(|refused| refusal_of(&refused))?;
+        let Admitted { scope, role, .. } = admitted.map_err(|refused| refusal_of(&refused))?;
         let Some(method) = method else {
             let line = "the server is a cache: it has no such call";
             return Err(Refusal::new(Code::Unimplemented, line));
@@ -162,6 +164,16 @@ impl<S: Store> Front<S> {
             Method::Write => caller.write(&mut inbound).await,
             Method::QueryWriteStatus => caller.query_write_status(&mut inbound).await,
         }
+    }
+
+    /// Whether a client is told that it may store results: all but identities that are configured
+    /// otherwise. A client without the right credentials hears of it at its next call.
+    async fn is_told_updates(&self, headers: &HeaderMap, call: Call<'_>) -> bool {
+        if !headers.contains_key(AUTHORIZATION) {
+            return true;
+        }
+        let admitted = self.admit_connection(headers, call).await;
+        admitted.map_or(true, |it| it.update_enabled)
     }
 
     /// Whether a value of the action cache is served over HTTP: an action result only if all that
@@ -314,7 +326,7 @@ impl<S: Store> Caller<'_, S> {
     }
 
     /// Stores a value.
-    async fn put(&self, key: Vec<u8>, value: Bytes) -> Result<(), Refusal> {
+    async fn put(&self, key: Vec<u8>, value: Bytes) -> Result<PutOutcome, Refusal> {
         let len = value.len();
         let entry = (value, Form::Value);
         self.put_entry(key.into(), entry, len).await
@@ -326,17 +338,17 @@ impl<S: Store> Caller<'_, S> {
         key: Bytes,
         (bytes, form): (Bytes, Form),
         len: usize,
-    ) -> Result<(), Refusal> {
+    ) -> Result<PutOutcome, Refusal> {
         let (store, stored_len) = (self.front.store().clone(), bytes.len());
         let put = store.put(self.scope, key, bytes, form, PutMode::Replace);
         let put = self.front.change(put).await;
-        if put.is_ok() {
+        if put == Ok(PutOutcome::Stored) {
             self.count_use(Use::stored(len));
             if form == Form::Packed {
                 self.front.figures().remote.packed(stored_len, len);
             }
         }
-        put.map(|_| ()).map_err(failed)
+        put.map_err(failed)
     }
 }
 

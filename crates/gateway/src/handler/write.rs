@@ -187,14 +187,15 @@ impl<S: Store> Front<S> {
             self.count_use(route.tool, &scope, Use::stored(len));
         }
         match put {
-            Ok(PutOutcome::Stored) if route.dialect == Dialect::Turborepo => {
-                Answer::json(StatusCode::OK, "{\"urls\":[]}".to_owned())
-            }
-            Ok(PutOutcome::Stored) => Answer::empty(StatusCode::OK),
-            Ok(PutOutcome::Kept) => {
+            Ok(PutOutcome::Kept) if mode == PutMode::Keep => {
                 let line = "there is an entry of this hash, which stays";
                 Answer::refusal(route.dialect, StatusCode::CONFLICT, "exists", line)
             }
+            // A namespace that keeps first values does not tell.
+            Ok(_) if route.dialect == Dialect::Turborepo => {
+                Answer::json(StatusCode::OK, "{\"urls\":[]}".to_owned())
+            }
+            Ok(_) => Answer::empty(StatusCode::OK),
             Err(failure) => Answer::write_failed(route.dialect, failure),
         }
     }

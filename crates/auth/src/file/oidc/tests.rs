@@ -121,6 +121,18 @@ fn the_first_rule_whose_conditions_hold_gives_role_and_namespace() {
 }
 
 #[test]
+fn a_rule_says_whether_builds_are_told_to_store_results() {
+    let reader = "role = 'read'\nupdate_enabled = false";
+    let text = FILE.replacen("role = 'read-write'", reader, 1);
+    let directory = Files::new(KEY).load(&text).unwrap();
+    let token = exchange(&directory, &MAIN).unwrap();
+    assert!(!verify(&directory, &token).unwrap().update_enabled);
+    let writer = FILE.replacen("role =", "update_enabled = false\nrole =", 1);
+    let error = Files::new(KEY).load(&writer).err().unwrap();
+    assert!(error.contains("is for the role `read`"), "{error}");
+}
+
+#[test]
 fn a_subject_has_to_be_visible_ascii_text() {
     let directory = Files::new(KEY).load(FILE).unwrap();
     for subject in ["", "two words", "line\n", "ü", &"x".repeat(255)] {
@@ -155,6 +167,11 @@ fn every_process_with_the_file_verifies_a_token_until_rule_or_key_change() {
         FILE.replace("'2h'", "'1h'"),
         FILE.replace("cache.acme", "cache2.acme"),
         FILE.replace("'main'", "'trunk'"),
+        FILE.replacen(
+            "role = 'read-write'",
+            "role = 'read'\nupdate_enabled = false",
+            1,
+        ),
     ] {
         let directory = Files::new(KEY).load(&changed).unwrap();
         assert!(verify(&directory, &token).is_none(), "{changed}");

@@ -71,6 +71,7 @@ impl<S: Store> Caller<'_, S> {
                 let len = usize::try_from(digest.len()).unwrap_or(usize::MAX);
                 self.put_entry(digest.blob_key(&instance).into(), entry, len)
                     .await
+                    .map(drop)
             });
             let stored = join_all(puts).await;
             responses.extend(part.iter().zip(stored).map(|(blob, stored)| {

@@ -152,7 +152,7 @@ impl<S: Store> Caller<'_, S> {
         }
         let len = usize::try_from(len).unwrap_or(usize::MAX);
         let entry = (bytes, Form::Manifest);
-        self.put_entry(key.into(), entry, len).await
+        self.put_entry(key.into(), entry, len).await.map(drop)
     }
 }
 

@@ -11,7 +11,7 @@ use super::Caller;
 use super::inbound::Inbound;
 use super::reply::Reply;
 use crate::remote_metrics::ResultLookup;
-use crate::store::{Found, Store};
+use crate::store::{Found, PutOutcome, Store};
 use crate::usage::Use;
 
 /// Longest message of a directory or a tree that is looked into.
@@ -117,9 +117,17 @@ impl<S: Store> Caller<'_, S> {
             // The rest of the message would be kept with it.
             false => Bytes::copy_from_slice(&request.action_result),
         };
-        self.put(action.result_key(&instance), result.clone())
-            .await?;
-        Ok(Reply::encoded(result))
+        let key = action.result_key(&instance);
+        let stored = match self.put(key.clone(), result.clone()).await? {
+            PutOutcome::Stored => None,
+            // The answer is what later reads get.
+            PutOutcome::Kept => {
+                let store = self.front.store().clone();
+                let found = self.front.look(store.get(self.scope, key.into())).await;
+                found.and_then(Found::value)
+            }
+        };
+        Ok(Reply::encoded(stored.unwrap_or(result)))
     }
 
     /// Stores the contents in a result that has their digests as well, as other results may refer
