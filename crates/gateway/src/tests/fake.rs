@@ -42,6 +42,11 @@ pub enum Fault {
 pub struct Inside {
     pub entries: Mutex<HashMap<(Space, Bytes), (Bytes, Form)>>,
     pub fault: Mutex<Fault>,
+    /// The keys whose bytes were asked for.
+    pub got: Mutex<Vec<Bytes>>,
+    /// How many are asked for now, and were at a time.
+    getting: AtomicUsize,
+    pub getting_max: AtomicUsize,
     pub charged: AtomicUsize,
     pub charged_max: AtomicUsize,
     pub held: AtomicUsize,
@@ -99,6 +104,21 @@ impl Fake {
         }
     }
 
+    async fn found(&self, scope: Scope, key: Bytes) -> Result<Option<Found>, Failure> {
+        self.disturbed().await?;
+        let found = self.0.entries.lock().get(&(scope.space, key)).cloned();
+        Ok(found.map(|(bytes, form)| Found {
+            version: version(&bytes),
+            bytes,
+            form,
+        }))
+    }
+
+    /// The keys whose bytes were asked for since the last time.
+    pub fn taken(&self) -> Vec<Bytes> {
+        std::mem::take(&mut *self.0.got.lock())
+    }
+
     /// Removes the entries of these bytes.
     pub fn evict(&self, is_evicted: impl Fn(&Bytes) -> bool) {
         self.0
@@ -129,17 +149,16 @@ impl Store for Fake {
     }
 
     async fn get(self, scope: Scope, key: Bytes) -> Result<Option<Found>, Failure> {
-        self.disturbed().await?;
-        let found = self.0.entries.lock().get(&(scope.space, key)).cloned();
-        Ok(found.map(|(bytes, form)| Found {
-            version: version(&bytes),
-            bytes,
-            form,
-        }))
+        self.0.got.lock().push(key.clone());
+        let getting = self.0.getting.fetch_add(1, Ordering::SeqCst) + 1;
+        self.0.getting_max.fetch_max(getting, Ordering::SeqCst);
+        let found = self.found(scope, key).await;
+        self.0.getting.fetch_sub(1, Ordering::SeqCst);
+        found
     }
 
     async fn probe(self, scope: Scope, key: Bytes) -> Result<Option<Probed>, Failure> {
-        let found = self.get(scope, key).await?;
+        let found = self.found(scope, key).await?;
         Ok(found.map(|it| Probed {
             len: it.bytes.len(),
             form: it.form,

@@ -221,9 +221,7 @@ async fn a_read_that_fails_or_takes_too_long_is_a_miss() {
 async fn a_read_of_many_looks_has_one_deadline() {
     let site = Site::new();
     let (ac, cas) = (format!("/ac/{HELLO}"), format!("/cas/{HELLO}"));
-    let text = format!(
-        "{{\"outputFiles\":[{{\"path\":\"out\",\"digest\":{{\"hash\":\"{HELLO}\",\"sizeBytes\":\"5\"}}}}]}}"
-    );
+    let text = result_of_hello();
     let put = site.ask("PUT", &ac, &[("content-type", JSON)], text.as_bytes());
     assert_eq!(put.await.status.as_u16(), 200);
     assert_eq!(site.status("PUT", &cas, b"hello").await, 200);
@@ -332,13 +330,18 @@ async fn malformed_requests_are_refused() {
 
 const JSON: &str = "application/json";
 
+/// A result with the output `hello`.
+fn result_of_hello() -> String {
+    format!(
+        "{{\"outputFiles\":[{{\"path\":\"out\",\"digest\":{{\"hash\":\"{HELLO}\",\"sizeBytes\":\"5\"}}}}]}}"
+    )
+}
+
 #[tokio::test]
 async fn an_action_result_is_one_entry_in_json_and_as_a_message() {
     let site = Site::new();
     let (ac, cas) = (format!("/ac/{HELLO}"), format!("/cas/{HELLO}"));
-    let text = format!(
-        "{{\"outputFiles\":[{{\"path\":\"out\",\"digest\":{{\"hash\":\"{HELLO}\",\"sizeBytes\":\"5\"}}}}]}}"
-    );
+    let text = result_of_hello();
     let put = site.ask("PUT", &ac, &[("content-type", JSON)], text.as_bytes());
     assert_eq!(put.await.status.as_u16(), 200);
     let kept = site.store.value(&ac[1..]).unwrap();

@@ -2,11 +2,14 @@
 
 use std::pin::pin;
 
+use fonn_reapi::Method;
+use fonn_reapi::messages::{RetryInfo, Status};
 use futures_util::FutureExt as _;
 use futures_util::stream::{self, StreamExt as _};
 use http_body_util::StreamBody;
 use hyper::body::Frame;
 
+use super::super::fake::ask;
 use super::*;
 
 /// Half of an upload of 1,000 sevens. The other half never comes.
@@ -91,4 +94,26 @@ async fn a_message_of_an_upload_follows_the_one_before() {
         let is_stored = !site.store.0.entries.lock().is_empty();
         assert_eq!(is_stored, code == OK);
     }
+}
+
+#[tokio::test]
+async fn a_refusal_that_may_be_tried_again_says_when() {
+    let site = Site::new();
+    site.store.set(Fault::Fails(Failure::Busy));
+    let update = UpdateActionResultRequest {
+        action_digest: Some(digest_of(b"action")),
+        ..UpdateActionResultRequest::default()
+    };
+    let request = call(Method::UpdateActionResult.path(), Full::new(frame(&update)));
+    let reply = ask(&site.front, request).await;
+    let status = tonic::Status::from_header_map(&reply.headers).unwrap();
+    assert_eq!(status.code(), tonic::Code::Unavailable);
+    let details = Status::decode(status.details()).unwrap().details;
+    assert_eq!(details.len(), 1);
+    assert_eq!(
+        details[0].type_url,
+        "type.googleapis.com/google.rpc.RetryInfo"
+    );
+    let delay = RetryInfo::decode(&details[0].value[..]).unwrap();
+    assert_eq!(delay.retry_delay.unwrap().seconds, 1);
 }

@@ -2,7 +2,9 @@
 
 use std::convert::Infallible;
 use std::pin::Pin;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use bytes::Bytes;
@@ -10,10 +12,10 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::{Full, StreamBody};
 use hyper::Request;
 
-use super::super::fake::{Reply, Site, VALUE_LEN_MAX, ask};
+use super::super::fake::{Fault, Reply, Site, VALUE_LEN_MAX, ask};
 use super::request;
 use crate::actions::hex;
-use crate::long::LONG_LEN_MAX;
+use crate::long::{LONG_LEN_MAX, Manifest};
 
 /// A value without repetitions, a bit more than twice as long as an entry may be.
 pub(in crate::tests) fn long_value() -> Vec<u8> {
@@ -102,6 +104,45 @@ async fn a_long_value_is_read_whole_and_in_parts() {
     assert_eq!(site.put("/v1/cache/abc", &value).await, 409);
     assert_eq!(site.status("DELETE", "/any/key", b"").await, 204);
     assert_eq!(site.get("/any/key", &[]).await.status, 404);
+}
+
+#[tokio::test]
+async fn a_range_fetches_the_chunks_that_it_touches_alone() {
+    let (site, value) = (Site::new(), long_value());
+    assert_eq!(site.put("/a", &value).await, 200);
+    let manifest = Manifest::parse(&site.store.value("a").unwrap()).unwrap();
+    let mut from = 0;
+    for (number, chunk) in manifest.chunks().iter().enumerate() {
+        let last = from + chunk.len as usize - 1;
+        // All of the chunk, its last byte, and that with the first one of the next chunk.
+        for (range, chunks) in [
+            (from..last + 1, 1),
+            (last..last + 1, 1),
+            (last..(last + 2).min(value.len()), 2),
+        ] {
+            let chunks = chunks.min(manifest.chunks().len() - number);
+            site.store.taken();
+            let text = format!("bytes={}-{}", range.start, range.end - 1);
+            let read = site.get("/a", &[("range", &text)]).await;
+            assert!(read.status == 206 && read.body == value[range], "{text}");
+            let got = site.store.taken();
+            assert_eq!(got.len(), 1 + chunks, "{text}: {got:?}");
+        }
+        from = last + 1;
+    }
+    assert_eq!(from, value.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_chunk_is_fetched_while_one_is_sent() {
+    let (site, value) = (Site::new(), long_value());
+    assert_eq!(site.put("/a", &value).await, 200);
+    site.store.set(Fault::Slow(Duration::from_millis(10)));
+    site.store.taken();
+    assert!(site.get("/a", &[]).await.body == value);
+    let manifest = Manifest::parse(&site.store.value("a").unwrap()).unwrap();
+    assert_eq!(site.store.taken().len(), 1 + manifest.chunks().len());
+    assert_eq!(site.store.0.getting_max.load(Ordering::SeqCst), 2);
 }
 
 #[tokio::test]
