@@ -466,7 +466,8 @@ impl Engine {
         let attempt = self.attempt_locked(&mut shard, job, known, acks, scratch, &mut effects);
         drop(shard);
         if effects.has_grown {
-            hot.ram.evict_to_budget(hash, hot.now_s(), EVICTIONS_MAX);
+            hot.ram
+                .evict_to_budget(Some(hash), hot.now_s(), EVICTIONS_MAX);
             self.evict_to_quota(hash, job.space);
         }
         attempt

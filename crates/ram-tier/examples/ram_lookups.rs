@@ -51,7 +51,7 @@ fn put(tier: &RamTier, number: u64) -> Result<(), Box<dyn Error>> {
         dirty: false,
     };
     tier.lock(hash).insert(hash, entry, 0)?;
-    tier.evict_to_budget(hash, 0, usize::MAX);
+    tier.evict_to_budget(Some(hash), 0, usize::MAX);
     Ok(())
 }
 

@@ -61,7 +61,7 @@ fn put(tier: &RamTier, key: &[u8], value: &[u8], now_s: u32) -> Result<(), Box<d
         dirty: false,
     };
     tier.lock(hash).insert(hash, entry, now_s)?;
-    tier.evict_to_budget(hash, now_s, usize::MAX);
+    tier.evict_to_budget(Some(hash), now_s, usize::MAX);
     Ok(())
 }
 

@@ -80,7 +80,7 @@ const FRUITLESS_LAPS_MAX: usize = 40;
 /// How exactly the recency of entries is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LruMode {
-    /// In shards, and to within an eighth of a shard's list.
+    /// In shards, to the second, and to an eighth of a shard's list within one.
     Approximate,
     /// One order over all entries, moved by each use, under one lock.
     Strict,
@@ -341,7 +341,8 @@ impl RamTier {
     }
 
     /// Bytes above the budget.
-    fn over(&self) -> usize {
+    #[must_use]
+    pub fn over(&self) -> usize {
         self.used().saturating_sub(self.budget())
     }
 
@@ -349,11 +350,13 @@ impl RamTier {
     /// at a time, none of them for long; cheap when nothing is over. No guard may be held by the
     /// caller.
     ///
-    /// `near` is the hash of the key just written: its shard is tried first, the others follow in
-    /// turn.
-    pub fn evict_to_budget(&self, near: u64, now_s: u32, entries_max: usize) -> Evicted {
+    /// `near` is the hash of a key just written: its shard is tried first, the others follow in
+    /// turn. Without one the next shard in turn is the first: a shard that were always the first
+    /// would keep nothing.
+    pub fn evict_to_budget(&self, near: Option<u64>, now_s: u32, entries_max: usize) -> Evicted {
         let mut evicted = Evicted::default();
-        let mut at = self.shard_index(near);
+        let next = || self.evict_at.fetch_add(1, Ordering::Relaxed);
+        let mut near = near.map(|hash| self.shard_index(hash));
         let mut fruitless_laps = 0;
         'laps: loop {
             let mut horizon_s = self.horizon_s.load(Ordering::Relaxed);
@@ -369,7 +372,7 @@ impl RamTier {
                 if over == 0 || left == 0 {
                     break 'laps;
                 }
-                let mut shard = self.lock_index(at);
+                let mut shard = self.lock_index(near.take().unwrap_or_else(next));
                 let pass = shard
                     .shard_mut()
                     .evict(over.min(EVICT_STEP_BYTES), left, horizon_s);
@@ -378,7 +381,6 @@ impl RamTier {
                 evicted.bytes += pass.bytes;
                 found_any |= pass.entries > 0 || pass.unfinished;
                 oldest_s = oldest_s.into_iter().chain(pass.next_age_s).min();
-                at = self.evict_at.fetch_add(1, Ordering::Relaxed);
             }
             if found_any {
                 continue;

@@ -1,20 +1,16 @@
 //! The recency list of a shard, threaded through its slots: most recently used at the head.
 //!
-//! In the approximate mode a use moves an entry only when a sixteenth to an eighth of the list has
-//! moved since the entry's last move. A hot entry is thus moved a few times per turn of the list
-//! instead of on each use, which spares the hit path two writes to foreign cache lines, and an
-//! entry leaves at most an eighth of the list early. The measure is moves, not seconds, because it
-//! then holds for a list that turns over in milliseconds as for one that takes a week.
+//! In the approximate mode the first use in a second moves an entry. A hot entry is thus moved once
+//! a second instead of on each use, which spares the hit path two writes to foreign cache lines.
+//!
+//! A later use in the same second moves it only where the order within a second matters: in a list
+//! that evicted in the last minute, or of which a thirty-second has come in this second, so that it
+//! may evict soon. A long list moves it only when a sixteenth to an eighth of the list has moved
+//! since the entry's last move, so that it leaves at most an eighth of the list early.
 //!
 //! Moves are counted in epochs of a sixteenth of the list, and a slot keeps the epoch (6 bits) of
-//! its last move. After 64 epochs without a move, four turns of the list, an entry can look freshly
-//! moved; it has been evicted long before that unless nothing is evicted at all, and then one lost
-//! move is harmless.
-//!
-//! Where all entries are read about as often as each other, each read is due by that measure,
-//! although nothing is evicted. So an entry that was used in this second already is not moved
-//! again, as long as less than a thirty-second of the list has come in it: that is as far as it can
-//! have come nearer to eviction than others that were used in the same second.
+//! its last move. After 64 epochs, four turns of the list, an entry can look freshly moved. Within
+//! one second that takes many moves of a long list, and no moves of others count in a short one.
 
 use super::LruMode;
 use super::slab::{NIL, Slab};
@@ -27,11 +23,17 @@ const UNLINKED: u32 = u32::MAX - 1;
 /// Epochs in which the whole list moves once.
 const EPOCHS_PER_TURN: usize = 16;
 
-/// Epochs after which a use moves the entry again.
+/// Epochs after which a use moves the entry of a long list again.
 const EPOCHS_TO_MOVE: u8 = 2;
 
-/// The part of the list that may come in one second while entries are moved once in it at most.
+/// A list of fewer entries is short.
+const LONG_LEN: usize = 256;
+
+/// The part of a list that may come in one second while the order within it does not matter.
 const SLOW_PART: usize = 32;
+
+/// How long an eviction makes the order within a second matter, in seconds.
+const EVICTING_S: u32 = 60;
 
 /// A use of an entry, in the caller's seconds.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +55,10 @@ pub(super) struct Recency {
     /// The second in which an entry came last, and how many came in it.
     came_s: u32,
     came: usize,
+    /// Whether an entry was evicted since the last use.
+    has_evicted: bool,
+    /// The second of the first use after the last eviction.
+    evicted_s: Option<u32>,
 }
 
 impl Recency {
@@ -66,6 +72,8 @@ impl Recency {
             moves: 0,
             came_s: 0,
             came: 0,
+            has_evicted: false,
+            evicted_s: None,
         }
     }
 
@@ -95,9 +103,9 @@ impl Recency {
             LruMode::Strict => true,
             LruMode::Approximate if !Self::is_linked(slab, id) => true,
             LruMode::Approximate => {
-                let since = self.epoch.wrapping_sub(state::epoch(slab.at(id).packed));
-                since % state::EPOCHS >= EPOCHS_TO_MOVE
-                    && (at.before_s != at.now_s || self.is_fast(at.now_s))
+                let is_first = at.before_s != at.now_s;
+                self.head != id
+                    && (is_first || self.is_ordered(at.now_s) && self.has_come_far(slab, id))
             }
         };
         if due {
@@ -105,9 +113,20 @@ impl Recency {
         }
     }
 
-    /// Whether so much has come in this second that the order within it matters.
-    fn is_fast(&self, now_s: u32) -> bool {
-        self.came_s == now_s && self.came >= self.linked / SLOW_PART
+    /// Whether so much has moved since an entry's last move that it has to move again.
+    fn has_come_far(&self, slab: &Slab, id: u32) -> bool {
+        let since = self.epoch.wrapping_sub(state::epoch(slab.at(id).packed));
+        self.linked < LONG_LEN || since % state::EPOCHS >= EPOCHS_TO_MOVE
+    }
+
+    /// Whether the order within this second matters.
+    fn is_ordered(&mut self, now_s: u32) -> bool {
+        if std::mem::take(&mut self.has_evicted) {
+            self.evicted_s = Some(now_s);
+        }
+        let since = self.evicted_s.map(|at| now_s.saturating_sub(at));
+        let is_fast = self.came_s == now_s && self.came >= self.linked / SLOW_PART;
+        is_fast || since.is_some_and(|it| it < EVICTING_S)
     }
 
     /// An entry was written: it becomes the most recently used.
@@ -117,6 +136,11 @@ impl Recency {
         }
         self.came += 1;
         self.move_to_head(slab, id);
+    }
+
+    /// An entry is evicted.
+    pub fn evict(&mut self) {
+        self.has_evicted = true;
     }
 
     /// Makes an entry the most recently used, whether it was in the list or not.
@@ -223,51 +247,91 @@ mod tests {
     }
 
     #[test]
-    fn approximate_moves_an_entry_only_after_a_part_of_the_list_has_moved() {
+    fn the_first_use_in_a_second_moves_an_entry() {
         let (mut slab, mut recency) = (Slab::default(), Recency::new(LruMode::Approximate));
         let ids = linked(&mut slab, &mut recency, 160);
-        let before = from_tail(&slab, &recency);
         recency.touch(&mut slab, ids[155], at(0, 1));
-        assert_eq!(
-            from_tail(&slab, &recency),
-            before,
-            "it was moved a moment ago"
-        );
-        recency.touch(&mut slab, ids[100], at(0, 1));
         let after = from_tail(&slab, &recency);
-        assert_eq!(after.last(), Some(&ids[100]), "60 of 160 have moved since");
+        assert_eq!(after.last(), Some(&ids[155]));
+        recency.touch(&mut slab, ids[100], at(1, 1));
+        assert_eq!(from_tail(&slab, &recency), after);
+        let epoch = recency.epoch;
         for now_s in 1..1000 {
-            recency.touch(&mut slab, ids[100], at(now_s, now_s + 1));
+            recency.touch(&mut slab, ids[155], at(now_s, now_s + 1));
         }
         assert_eq!(
-            from_tail(&slab, &recency),
-            after,
+            recency.epoch, epoch,
             "a hot entry does not wear out the clock"
         );
     }
 
     #[test]
-    fn within_a_second_an_entry_is_moved_once_unless_much_of_the_list_comes_in_it() {
+    fn in_a_long_list_that_evicts_a_part_has_to_move_before_an_entry_does_again() {
+        let (mut slab, mut recency) = (Slab::default(), Recency::new(LruMode::Approximate));
+        let ids = linked(&mut slab, &mut recency, 1600);
+        recency.evict();
+        let before = from_tail(&slab, &recency);
+        recency.touch(&mut slab, ids[1550], at(1, 1));
+        assert_eq!(
+            from_tail(&slab, &recency),
+            before,
+            "it was moved a moment ago"
+        );
+        recency.touch(&mut slab, ids[1000], at(1, 1));
+        let after = from_tail(&slab, &recency);
+        assert_eq!(
+            after.last(),
+            Some(&ids[1000]),
+            "600 of 1600 have moved since"
+        );
+    }
+
+    #[test]
+    fn in_a_short_list_that_evicts_each_use_moves_an_entry() {
+        let (mut slab, mut recency) = (Slab::default(), Recency::new(LruMode::Approximate));
+        let ids = linked(&mut slab, &mut recency, 3);
+        recency.evict();
+        for (id, expected) in [
+            (ids[1], [ids[0], ids[2], ids[1]]),
+            (ids[2], [ids[0], ids[1], ids[2]]),
+            (ids[2], [ids[0], ids[1], ids[2]]),
+        ] {
+            recency.touch(&mut slab, id, at(1, 1));
+            assert_eq!(from_tail(&slab, &recency), expected);
+        }
+    }
+
+    #[test]
+    fn within_a_second_an_entry_is_moved_once_unless_entries_are_evicted() {
         let (mut slab, mut recency) = (Slab::default(), Recency::new(LruMode::Approximate));
         let ids = linked(&mut slab, &mut recency, 160);
         let oldest = ids[0];
         recency.touch(&mut slab, oldest, at(0, 7));
         assert_eq!(from_tail(&slab, &recency).last(), Some(&oldest));
         // All others are read once, and so move; the one above is used again and again meanwhile.
-        for &id in &ids[1..] {
-            recency.touch(&mut slab, id, at(0, 7));
-            recency.touch(&mut slab, oldest, at(7, 7));
-        }
-        assert_eq!(from_tail(&slab, &recency).first(), Some(&oldest));
+        let mut read_others = |recency: &mut Recency, now_s: u32| {
+            for &id in &ids[1..] {
+                recency.touch(&mut slab, id, at(now_s - 1, now_s));
+                recency.touch(&mut slab, oldest, at(now_s, now_s));
+            }
+            from_tail(&slab, recency)
+                .iter()
+                .position(|&id| id == oldest)
+        };
+        assert_eq!(read_others(&mut recency, 7), Some(0));
+        recency.evict();
+        assert!(read_others(&mut recency, 8) > Some(140));
+        assert!(read_others(&mut recency, 7 + EVICTING_S) > Some(140));
+        assert_eq!(read_others(&mut recency, 8 + EVICTING_S), Some(0));
         // Some that come in this second do not change that, but a thirty-second of all does.
         let mut come = |recency: &mut Recency, count: usize| {
             for _ in 0..count {
                 let id = slab.take().unwrap();
                 slab.at_mut(id).block = 0;
                 Recency::init_unlinked(&mut slab, id);
-                recency.insert(&mut slab, id, 7);
+                recency.insert(&mut slab, id, 100);
             }
-            recency.touch(&mut slab, oldest, at(7, 7));
+            recency.touch(&mut slab, oldest, at(100, 100));
             from_tail(&slab, recency).last() == Some(&oldest)
         };
         assert!(!come(&mut recency, 3));

@@ -559,6 +559,10 @@ impl Shard {
             if !state::has(packed, FETCHED) {
                 self.counters.evicted_unfetched += 1;
             }
+            let arena = &self.arena;
+            self.recency
+                .of(|| payload::space(arena.block(block)))
+                .evict();
             self.remove(id);
             pass.entries += 1;
         }

@@ -39,7 +39,7 @@ fn put_entry(tier: &RamTier, entry: NewEntry<'_>, now_s: u32) -> Result<SlotId, 
 /// Writes an entry and evicts, as the engine does.
 fn put(tier: &RamTier, key: &[u8], value: &[u8], now_s: u32) {
     put_entry(tier, entry(key, value, 1), now_s).unwrap();
-    let evicted = tier.evict_to_budget(tier.hash(SPACE, key), now_s, usize::MAX);
+    let evicted = tier.evict_to_budget(Some(tier.hash(SPACE, key)), now_s, usize::MAX);
     assert_eq!(evicted.over_bytes, 0);
     assert!(tier.used() <= tier.budget());
 }
@@ -104,6 +104,27 @@ fn approximate_keeps_what_came_last() {
     let stats = tier.stats();
     assert_eq!(stats.counters.evictions, u64::from(count - kept));
     assert_eq!(stats.counters.evicted_unfetched, u64::from(count - kept));
+}
+
+#[test]
+fn room_without_a_key_is_made_in_all_shards_in_turn() {
+    let tier = tier(4 << 20, LruMode::Approximate);
+    for number in 0..10_000 {
+        put(&tier, &key_of(number), &[0; 100], 0);
+    }
+    let entries = || -> Vec<usize> {
+        let shards = 0..tier.shard_count();
+        shards
+            .map(|it| tier.lock_index(it).shard().entries)
+            .collect()
+    };
+    let before = entries();
+    tier.reserve(4 << 20);
+    for _ in 0..3 * tier.shard_count() {
+        assert_eq!(tier.evict_to_budget(None, 0, 1).entries, 1);
+    }
+    let after = entries();
+    assert!(before.iter().zip(&after).all(|(it, after)| it - after == 3));
 }
 
 #[test]
@@ -186,7 +207,7 @@ fn dirty_entries_and_tombstones_are_never_evicted() {
         tier.lock(hash)
             .insert_tombstone(hash, SPACE, b"gone", 6)
             .unwrap();
-        let evicted = tier.evict_to_budget(0, 9, usize::MAX);
+        let evicted = tier.evict_to_budget(None, 9, usize::MAX);
         assert_eq!((evicted.entries, evicted.bytes), (0, 0));
         assert_eq!(evicted.over_bytes, tier.used() - tier.budget());
         assert_eq!(
@@ -206,7 +227,7 @@ fn dirty_entries_and_tombstones_are_never_evicted() {
             );
         }
         assert_eq!(tier.stats().dirty, 1);
-        let evicted = tier.evict_to_budget(0, 9, usize::MAX);
+        let evicted = tier.evict_to_budget(None, 9, usize::MAX);
         assert!(evicted.entries > 3_000 && tier.used() <= tier.budget());
         assert!(is_there(&tier, b"gone"));
         assert!(
@@ -239,7 +260,7 @@ fn an_entry_whose_turn_came_while_it_was_dirty_goes_first_when_it_is_clean() {
             .clear_dirty_if_version(hash, SPACE, b"old", 5)
     );
     tier.set_budget(tier.used() - 1);
-    assert_eq!(tier.evict_to_budget(0, 0, usize::MAX).entries, 1);
+    assert_eq!(tier.evict_to_budget(None, 0, usize::MAX).entries, 1);
     assert!(!is_there(&tier, b"old"));
 }
 
@@ -357,16 +378,16 @@ fn the_budget_holds_for_reserved_memory_and_when_it_changes() {
     assert_eq!(tier.len(), 15_000);
     tier.reserve(3 << 20);
     assert_eq!(tier.stats().reserved_bytes, 3 << 20);
-    let first = tier.evict_to_budget(0, 0, 100);
+    let first = tier.evict_to_budget(None, 0, 100);
     assert_eq!(first.entries, 100, "no more than allowed");
     assert!(first.over_bytes > 0);
-    assert_eq!(tier.evict_to_budget(0, 0, usize::MAX).over_bytes, 0);
+    assert_eq!(tier.evict_to_budget(None, 0, usize::MAX).over_bytes, 0);
     assert!(tier.used() <= 4 << 20 && tier.used() > 3 << 20);
     tier.release(3 << 20);
     assert!(tier.used() <= 1 << 20);
     let left = tier.len();
     tier.set_budget(512 << 10);
-    assert_eq!(tier.evict_to_budget(0, 0, usize::MAX).over_bytes, 0);
+    assert_eq!(tier.evict_to_budget(None, 0, usize::MAX).over_bytes, 0);
     assert!(tier.used() <= 512 << 10 && tier.len() < left && tier.len() > 2_000);
 }
 

@@ -251,7 +251,7 @@ impl Engine {
             for (hash, space) in grown {
                 self.hot
                     .ram
-                    .evict_to_budget(*hash, now_s, super::EVICTIONS_MAX);
+                    .evict_to_budget(Some(*hash), now_s, super::EVICTIONS_MAX);
                 self.evict_to_quota(*hash, *space);
             }
             if grown.len() == SHORT_STEPS_MAX {

@@ -139,7 +139,7 @@ impl Engine {
             _of_node: of_node,
         };
         hot.ram
-            .evict_to_budget(0, hot.now_s(), super::EVICTIONS_MAX);
+            .evict_to_budget(None, hot.now_s(), super::EVICTIONS_MAX);
         Ok(turn)
     }
 

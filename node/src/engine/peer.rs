@@ -324,7 +324,7 @@ impl Engine {
         drop(shard);
         match result {
             Ok(()) => {
-                hot.ram.evict_to_budget(hash, now_s, EVICTIONS_MAX);
+                hot.ram.evict_to_budget(Some(hash), now_s, EVICTIONS_MAX);
                 self.evict_to_quota(hash, space);
                 Try::Kept
             }

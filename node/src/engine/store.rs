@@ -56,7 +56,8 @@ impl Engine {
         if put.is_err() {
             return false;
         }
-        hot.ram.evict_to_budget(hash, moment.now_s, EVICTIONS_MAX);
+        hot.ram
+            .evict_to_budget(Some(hash), moment.now_s, EVICTIONS_MAX);
         self.evict_to_quota(hash, space);
         self.count(space, command, &outcome);
         word(&outcome);

@@ -292,7 +292,8 @@ impl Engine {
         }
         drop(shards);
         for hash in hashes {
-            hot.ram.evict_to_budget(*hash, now_s, super::EVICTIONS_MAX);
+            hot.ram
+                .evict_to_budget(Some(*hash), now_s, super::EVICTIONS_MAX);
             self.evict_to_quota(*hash, space);
         }
         Ok(true)

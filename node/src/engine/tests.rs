@@ -316,6 +316,6 @@ pub(super) fn evict_all(engine: &Engine) {
     let ram = engine.ram();
     let bytes = ram.budget();
     ram.reserve(bytes);
-    ram.evict_to_budget(0, u32::MAX, usize::MAX);
+    ram.evict_to_budget(None, u32::MAX, usize::MAX);
     ram.release(bytes);
 }

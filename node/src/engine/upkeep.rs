@@ -336,7 +336,7 @@ impl Engine {
         }
         self.hot
             .ram
-            .evict_to_budget(0, self.hot.now_s(), UPKEEP_EVICTIONS_MAX);
+            .evict_to_budget(None, self.hot.now_s(), UPKEEP_EVICTIONS_MAX);
     }
 
     /// Withholds memory from the entries, or gives it back, by the size of the process.
@@ -438,10 +438,17 @@ impl Engine {
 
     /// Evicts for a body that is about to be received: now, since small entries take their time,
     /// not when the value is there. False if another try gets further.
+    ///
+    /// A little more than the budget may be used: then the value makes room when it is there, in
+    /// the shard that it grows. Room that bodies make elsewhere would let shards drift apart, until
+    /// one that is nearly empty evicts what has just come.
     fn makes_room(&self, bytes: usize) -> bool {
         let ram = &self.hot.ram;
+        if ram.over() <= ram.budget() / RECEIVE_OVER_PART {
+            return true;
+        }
         let evictions = (bytes / 1024).clamp(super::EVICTIONS_MAX, RESERVE_EVICTIONS_MAX);
-        let evicted = ram.evict_to_budget(0, self.hot.now_s(), evictions);
+        let evicted = ram.evict_to_budget(None, self.hot.now_s(), evictions);
         // Where no more can go for now, waiting would not help.
         evicted.entries < evictions || evicted.over_bytes <= ram.budget() / RECEIVE_OVER_PART
     }

@@ -92,7 +92,7 @@ impl Engine {
             };
             let kept = self.keep_in_ram(&mut shard, fresh, form, now_s);
             drop(shard);
-            hot.ram.evict_to_budget(hash, now_s, EVICTIONS_MAX);
+            hot.ram.evict_to_budget(Some(hash), now_s, EVICTIONS_MAX);
             self.evict_to_quota(hash, space);
             return match (kept, fetched.from) {
                 (None, _) => Warmed::Nothing,

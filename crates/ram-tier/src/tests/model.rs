@@ -286,7 +286,9 @@ impl Pair {
 
     fn evict(&mut self, hash: u64) {
         if self.lru == LruMode::Approximate {
-            let evicted = self.tier.evict_to_budget(hash, self.now_s, usize::MAX);
+            let evicted = self
+                .tier
+                .evict_to_budget(Some(hash), self.now_s, usize::MAX);
             let keys = all_keys(&self.tier);
             let gone: Vec<u8> = self
                 .model
@@ -304,7 +306,7 @@ impl Pair {
         }
         // One at a time, so that each has its reason.
         while self.tier.used() > BUDGET {
-            let evicted = self.tier.evict_to_budget(hash, self.now_s, 1);
+            let evicted = self.tier.evict_to_budget(Some(hash), self.now_s, 1);
             let victim = self.model.victim();
             assert_eq!(evicted.entries, usize::from(victim.is_some()));
             let Some(victim) = victim else { break };
@@ -316,7 +318,7 @@ impl Pair {
         }
         assert_eq!(
             self.tier
-                .evict_to_budget(hash, self.now_s, usize::MAX)
+                .evict_to_budget(Some(hash), self.now_s, usize::MAX)
                 .entries,
             0
         );

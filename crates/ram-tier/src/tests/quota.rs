@@ -22,7 +22,7 @@ fn write(tier: &RamTier, namespace: u16, key: &[u8], value: &[u8], now_s: u32) {
     };
     put_entry(tier, new, now_s).unwrap();
     let hash = tier.hash(space(namespace), key);
-    tier.evict_to_budget(hash, now_s, usize::MAX);
+    tier.evict_to_budget(Some(hash), now_s, usize::MAX);
     tier.evict_to_quota(hash, space(namespace), usize::MAX);
 }
 

@@ -77,7 +77,7 @@ fn threads_agree_on_values_counts_and_budget() {
                     }
                 }
                 drop(shard);
-                tier.evict_to_budget(hash, step / 100, usize::MAX);
+                tier.evict_to_budget(Some(hash), step / 100, usize::MAX);
                 assert!(tier.used() <= tier.budget() + THREADS as usize * 16_384);
             }
         };

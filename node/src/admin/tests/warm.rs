@@ -41,7 +41,7 @@ impl Rig {
         // What the disk does not have yet stays until then.
         while !ram.is_empty() {
             assert!(Instant::now() < deadline, "{:?}", ram.stats());
-            ram.evict_to_budget(0, 0, usize::MAX);
+            ram.evict_to_budget(None, 0, usize::MAX);
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         ram.set_budget(budget);
