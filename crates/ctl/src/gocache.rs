@@ -1,6 +1,7 @@
 //! `fonnctl gocache`: started by the go command, which keeps its build cache in Fonn by it. No
 //! admin port is asked.
 
+use std::fmt;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 
@@ -15,34 +16,24 @@ use super::password::read_secret;
 /// What the server says to a caller that it does not know.
 const UNAUTHORIZED: u64 = 401;
 
-/// Serves the go command on standard input and output.
+/// Serves the go command on standard input and output. The end of the helper would end the build,
+/// so it goes on without what cannot be used, and says so once on standard error.
 ///
 /// # Errors
-/// If a setting cannot be, or if the go command breaks its protocol.
+/// If the go command breaks its protocol.
 pub(super) async fn run(args: GoCache, tls: &TlsArgs) -> Result<Verdict, CtlError> {
-    let dir = args.dir.or_else(default_dir).ok_or_else(|| {
-        CtlError::Input("there is no home directory: name a directory with --dir".to_owned())
-    })?;
-    let token = match (args.token, &args.token_file) {
-        (None, Some(path)) => Some(read_secret(path, "--token-file")?),
-        (token, _) => token.filter(|it| !it.is_empty()),
-    };
-    let server = Server {
-        addr: args.server.addr.clone(),
-        tls: tls_config(&args.server, tls)?,
-        token,
-        agent: concat!("fonn-gocache/", env!("CARGO_PKG_VERSION")),
-        prefix: args.prefix,
-        deadline: args.deadline.get(),
-    };
+    let dir = args.dir.clone().or_else(default_dir);
+    if dir.is_none() {
+        warn("there is no home directory: name a directory with --dir");
+    }
+    let server = server(&args, tls).inspect_err(|error| warn(error));
     let options = Options {
-        server: Some(server),
+        server: server.ok(),
         dir,
         budget: args.dir_budget.bytes(),
         upload_wait: args.upload_wait.get(),
     };
-    let served = fonn_gocache::run(options, io::stdin(), io::stdout()).await;
-    let served = served.map_err(|error| CtlError::Input(error.to_string()))?;
+    let served = fonn_gocache::run(options, io::stdin(), io::stdout(), warn).await;
     let summary = served.map_err(CtlError::Output)?;
     let mut stderr = io::stderr();
     // The build goes on if standard error is closed.
@@ -57,6 +48,33 @@ pub(super) async fn run(args: GoCache, tls: &TlsArgs) -> Result<Verdict, CtlErro
         let _ = writeln!(stderr, "{}", told(&summary));
     }
     Ok(Verdict::Good)
+}
+
+/// Where the server is and how it is called.
+///
+/// # Errors
+/// If a file that a flag names cannot be read, or has something else.
+fn server(args: &GoCache, tls: &TlsArgs) -> Result<Server, CtlError> {
+    let token = match (&args.token, &args.token_file) {
+        (None, Some(path)) => Some(read_secret(path, "--token-file")?),
+        (token, _) => token.clone().filter(|it| !it.is_empty()),
+    };
+    Ok(Server {
+        addr: args.server.addr.clone(),
+        tls: tls_config(&args.server, tls)?,
+        token,
+        agent: concat!("fonn-gocache/", env!("CARGO_PKG_VERSION")),
+        prefix: args.prefix.clone(),
+        deadline: args.deadline.get(),
+    })
+}
+
+/// Says what the build does without. The build goes on if standard error is closed.
+fn warn(what: impl fmt::Display) {
+    let _ = writeln!(
+        io::stderr(),
+        "fonnctl gocache: {what}; the build goes on without it"
+    );
 }
 
 /// The summary for people.

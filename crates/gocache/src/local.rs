@@ -6,11 +6,12 @@
 //! time, down to the budget. Others do not: the go command may read an output until its helper
 //! ends.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::record::Record;
 
@@ -56,6 +57,39 @@ impl Drop for Temp {
 impl Temp {
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+}
+
+/// A temporary directory that no other user can read; it is removed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    path: PathBuf,
+}
+
+impl Scratch {
+    /// # Errors
+    /// If it cannot be made.
+    pub(crate) fn new() -> io::Result<Self> {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let name = format!(
+            "fonn-gocache-{}-{}",
+            std::process::id(),
+            since.map_or(0, |it| it.as_nanos())
+        );
+        let path = std::env::temp_dir().join(name);
+        // It fails if there is anything of that name.
+        DirBuilder::new().mode(0o700).create(&path)?;
+        Ok(Self { path })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
     }
 }
 
@@ -268,6 +302,18 @@ mod tests {
         assert!(store.find(b"b").is_some() && store.find(b"c").is_some());
         assert_eq!(files(&dir.path().join("a")).unwrap().len(), 2);
         assert_eq!(files(&dir.path().join("tmp")).unwrap().len(), 0);
+    }
+
+    #[test]
+    fn a_temporary_directory_is_private_and_removed_with_all_that_is_in_it() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let scratch = Scratch::new().unwrap();
+        let path = scratch.path().to_owned();
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+        keep(&Store::open(&path, 100).unwrap(), b'a', 10);
+        drop(scratch);
+        assert!(!path.exists());
     }
 
     #[test]

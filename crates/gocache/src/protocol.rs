@@ -79,6 +79,9 @@ pub(crate) struct Answer<'a> {
 /// The commands that the helper announces.
 pub(crate) const KNOWN_COMMANDS: [&str; 3] = ["get", "put", "close"];
 
+/// The same for a helper that can keep nothing.
+pub(crate) const WITHOUT_PUT: [&str; 2] = ["get", "close"];
+
 impl Answer<'_> {
     /// The line of the answer.
     pub(crate) fn line(&self) -> Vec<u8> {

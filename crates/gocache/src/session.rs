@@ -17,8 +17,8 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, timeout_at};
 
-use crate::local::{Kept, Store, StoreError, Temp};
-use crate::protocol::{self, Answer, Command, KNOWN_COMMANDS, Request, base64_of};
+use crate::local::{Kept, Scratch, Store, StoreError, Temp};
+use crate::protocol::{self, Answer, Command, KNOWN_COMMANDS, Request, WITHOUT_PUT, base64_of};
 use crate::record::Record;
 use crate::remote::Remote;
 
@@ -36,21 +36,24 @@ const UPLOADS_AT_A_TIME: usize = 8;
 pub struct Options {
     /// The server; none to use the directory alone.
     pub server: Option<Server>,
-    /// The directory of the outputs.
-    pub dir: PathBuf,
+    /// The directory of the outputs; none for a temporary one.
+    pub dir: Option<PathBuf>,
     /// Bytes that the directory is brought to at the start.
     pub budget: u64,
     /// For how long the end of the build waits for uploads.
     pub upload_wait: Duration,
 }
 
-/// Why the helper cannot start.
+/// What cannot be used. The helper serves without it: an end of the helper ends the build.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// The directory cannot be used.
+pub enum Warning {
+    /// The directory. A temporary one takes its place.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The server cannot be called.
+    /// No directory at all can be used, so nothing is found or stored.
+    #[error("cannot make a temporary directory: {0}")]
+    Scratch(io::Error),
+    /// The server. The directory is used alone.
     #[error(transparent)]
     Server(#[from] ServerError),
 }
@@ -126,7 +129,8 @@ enum Arrived {
 }
 
 struct Session {
-    store: Arc<Store>,
+    /// None if no directory can be used.
+    store: Option<Arc<Store>>,
     remote: Option<Remote>,
     counts: Counts,
     /// One permit for each upload that may wait.
@@ -134,19 +138,50 @@ struct Session {
     at_a_time: Semaphore,
 }
 
-/// Serves the go command until it closes, and waits for the uploads then.
+/// The directory of the outputs. A temporary one is removed when what is returned beside it is
+/// dropped.
+fn open(options: &Options, warn: &impl Fn(Warning)) -> (Option<Store>, Option<Scratch>) {
+    if let Some(dir) = &options.dir {
+        match Store::open(dir, options.budget) {
+            Ok(store) => return (Some(store), None),
+            Err(error) => warn(error.into()),
+        }
+    }
+    let opened = Scratch::new()
+        .map_err(Warning::Scratch)
+        .and_then(|scratch| Ok((Store::open(scratch.path(), u64::MAX)?, scratch)));
+    match opened {
+        Ok((store, scratch)) => (Some(store), Some(scratch)),
+        Err(warning) => {
+            warn(warning);
+            (None, None)
+        }
+    }
+}
+
+/// Serves the go command until it closes, and waits for the uploads then. What cannot be used is
+/// told to `warn` once, and costs hits alone.
 ///
 /// # Errors
-/// If the directory or the server cannot be used at all; if the go command breaks the protocol or
-/// is gone.
+/// If the go command breaks the protocol.
 pub async fn run(
     options: Options,
     input: impl Read + Send + 'static,
     mut output: impl Write + Send + 'static,
-) -> Result<io::Result<Summary>, StartError> {
+    warn: impl Fn(Warning),
+) -> io::Result<Summary> {
+    let (store, _scratch) = open(&options, &warn);
+    let remote = options.server.map(Remote::new).transpose();
+    let remote = remote.map_err(|error| warn(error.into())).ok().flatten();
+    let known_commands = match store {
+        Some(_) => &KNOWN_COMMANDS[..],
+        // The go command takes a failed put for an error of some builds, and sends none to a
+        // helper without that command.
+        None => &WITHOUT_PUT[..],
+    };
     let session = Arc::new(Session {
-        store: Arc::new(Store::open(&options.dir, options.budget)?),
-        remote: options.server.map(Remote::new).transpose()?,
+        store: store.map(Arc::new),
+        remote,
         counts: Counts::default(),
         uploads: Arc::new(Semaphore::new(UPLOADS_MAX)),
         at_a_time: Semaphore::new(UPLOADS_AT_A_TIME),
@@ -169,7 +204,7 @@ pub async fn run(
     // It ends with the input, or when it has read `close`.
     std::thread::spawn(move || read_all(&reader, input, &arrivals));
     let hello = Answer {
-        known_commands: &KNOWN_COMMANDS,
+        known_commands,
         ..Answer::default()
     };
     let _ = answers.send(hello.line()).await;
@@ -178,7 +213,7 @@ pub async fn run(
         .await;
     drop(answers);
     let _ = spawn_blocking(move || writing.join()).await;
-    Ok(served.map(|()| session.counts.summary()))
+    served.map(|()| session.counts.summary())
 }
 
 /// Reads requests, and the bodies of puts into files.
@@ -230,14 +265,14 @@ fn read_all(session: &Session, input: impl Read, arrivals: &mpsc::Sender<Arrived
 
 /// Writes to a file and makes the digest. Once the file has failed, the rest is taken and dropped.
 struct Tee {
-    file: io::Result<std::fs::File>,
+    file: io::Result<(std::fs::File, Temp)>,
     digest: Context,
 }
 
 impl Write for Tee {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.digest.update(bytes);
-        if let Ok(file) = &mut self.file
+        if let Ok((file, _)) = &mut self.file
             && let Err(error) = file.write_all(bytes)
         {
             self.file = Err(error);
@@ -251,21 +286,27 @@ impl Write for Tee {
 }
 
 impl Session {
+    fn store(&self) -> io::Result<&Arc<Store>> {
+        self.store
+            .as_ref()
+            .ok_or_else(|| io::ErrorKind::Unsupported.into())
+    }
+
     /// Reads the body of a put. The inner result says whether it is in its file.
     fn read_put(
         &self,
         input: &mut impl io::BufRead,
         len: u64,
     ) -> io::Result<(io::Result<Temp>, [u8; 32])> {
-        let temp = self.store.temp();
+        let temp = self.store().map(|store| store.temp());
         let mut tee = Tee {
-            file: std::fs::File::create(temp.path()),
+            file: temp.and_then(|temp| Ok((std::fs::File::create(temp.path())?, temp))),
             digest: Context::new(&SHA256),
         };
         protocol::read_body(input, len, &mut tee)?;
         let mut digest = [0; 32];
         digest.copy_from_slice(tee.digest.finish().as_ref());
-        Ok((tee.file.map(|_| temp), digest))
+        Ok((tee.file.map(|(_, temp)| temp), digest))
     }
 
     async fn serve(
@@ -339,13 +380,15 @@ impl Session {
     }
 
     async fn keep(&self, action: Vec<u8>, record: Record, body: Temp) -> io::Result<Kept> {
-        let store = Arc::clone(&self.store);
+        let store = Arc::clone(self.store()?);
         spawn_blocking(move || store.keep(&body, &action, record)).await?
     }
 
     async fn get(&self, action: &[u8]) -> Option<Kept> {
-        let (store, name) = (Arc::clone(&self.store), action.to_vec());
-        if let Ok(Some(kept)) = spawn_blocking(move || store.find(&name)).await {
+        let name = action.to_vec();
+        if let Some(store) = self.store.clone()
+            && let Ok(Some(kept)) = spawn_blocking(move || store.find(&name)).await
+        {
             Counts::one(&self.counts.hits_here);
             return Some(kept);
         }
@@ -359,7 +402,7 @@ impl Session {
 
     async fn fetch(&self, action: &[u8]) -> Option<Kept> {
         let remote = self.remote.as_ref()?;
-        let temp = self.store.temp();
+        let temp = self.store().ok()?.temp();
         match remote.get(action, temp.path()).await {
             Ok(found) => self.keep(action.to_vec(), found?, temp).await.ok(),
             Err(failed) => {

@@ -53,7 +53,8 @@ pub(super) struct SavedSlots {
 
 /// Reads what was saved last. `None` if there is nothing that can be believed.
 pub(super) fn load(dir: &Path) -> Option<SavedSlots> {
-    parse(&std::fs::read(dir.join(FILE)).ok()?)
+    let bytes = std::fs::read(dir.join(FILE)).ok()?;
+    parse(&bytes, usize::from(SLOT_COUNT))
 }
 
 /// Saves; durable when it returns.
@@ -100,7 +101,8 @@ fn to_bytes(saved: &SavedSlots) -> Vec<u8> {
     out
 }
 
-fn parse(bytes: &[u8]) -> Option<SavedSlots> {
+/// What a file says of this many slots.
+fn parse(bytes: &[u8], slot_count: usize) -> Option<SavedSlots> {
     let (body, crc) = bytes.split_last_chunk::<4>()?;
     if checksum::crc32c(body).to_le_bytes() != *crc {
         return None;
@@ -113,7 +115,7 @@ fn parse(bytes: &[u8]) -> Option<SavedSlots> {
     let marks_len = MARK_LEN * usize::from(u16::from_le_bytes(*count));
     let (marks, rest) = rest.split_at_checked(marks_len)?;
     let (rows, rest) = rest.as_chunks::<SLOT_LEN>();
-    if *magic != MAGIC || !rest.is_empty() || rows.len() != usize::from(SLOT_COUNT) {
+    if *magic != MAGIC || !rest.is_empty() || rows.len() != slot_count {
         return None;
     }
     let mark = |bytes: &[u8; MARK_LEN]| {
@@ -167,7 +169,13 @@ fn role_of(number: u8) -> Option<Role> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    /// Bytes up to the marks, and behind the slots.
+    const HEAD_LEN: usize = 42;
+    const CHECKSUM_LEN: usize = 4;
 
     fn saved() -> SavedSlots {
         let mark = Mark::parse(&[7; Mark::LEN]).unwrap();
@@ -203,8 +211,38 @@ mod tests {
         for at in [0, 9, 30, 100, bytes.len() - 1] {
             let mut damaged = bytes.clone();
             damaged[at] ^= 1;
-            assert_eq!(parse(&damaged), None, "byte {at}");
-            assert_eq!(parse(&bytes[..at]), None, "cut at {at}");
+            let all = usize::from(SLOT_COUNT);
+            assert_eq!(parse(&damaged, all), None, "byte {at}");
+            assert_eq!(parse(&bytes[..at], all), None, "cut at {at}");
+        }
+    }
+
+    /// A file is refused, or has these slots and reads the same after it was written again.
+    fn is_kept(file: &[u8], slot_count: usize) -> bool {
+        let Some(read) = parse(file, slot_count) else {
+            return true;
+        };
+        let len = HEAD_LEN + read.marks.len() * MARK_LEN + slot_count * SLOT_LEN + CHECKSUM_LEN;
+        let has_all = file.len() == len && read.slots.len() == slot_count;
+        has_all && parse(&to_bytes(&read), slot_count) == Some(read)
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_refused_or_read_the_same_when_they_were_written_again(
+            bytes: Vec<u8>,
+            slot_count in 0usize..4,
+            marks in 0u8..8,
+            is_whole: bool,
+        ) {
+            prop_assert!(is_kept(&bytes, slot_count));
+            let mut file = [&MAGIC, &bytes[..]].concat();
+            if is_whole {
+                file.resize(HEAD_LEN + usize::from(marks) * MARK_LEN + slot_count * SLOT_LEN, 0);
+                file[HEAD_LEN - 2..HEAD_LEN].copy_from_slice(&u16::from(marks).to_le_bytes());
+            }
+            file.extend_from_slice(&checksum::crc32c(&file).to_le_bytes());
+            prop_assert!(is_kept(&file, slot_count));
         }
     }
 }

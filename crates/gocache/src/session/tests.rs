@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io::Cursor;
 use std::path::Path;
+use std::sync::atomic::AtomicUsize;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
@@ -16,6 +17,7 @@ use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::net::TcpListener;
+use tokio::sync::Barrier;
 
 use super::*;
 
@@ -23,6 +25,9 @@ use super::*;
 #[derive(Default)]
 struct Fake {
     values: Mutex<HashMap<String, Bytes>>,
+    requests: AtomicUsize,
+    /// Where reads wait for each other.
+    meeting: Mutex<Option<Arc<Barrier>>>,
 }
 
 const TOKEN: &str = "fonn_token";
@@ -42,10 +47,27 @@ impl Fake {
         addr
     }
 
+    /// Requests so far.
+    fn requests(&self) -> usize {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    /// From now on reads are answered when so many are there.
+    fn hold_until(&self, count: usize) {
+        *self.meeting.lock() = Some(Arc::new(Barrier::new(count)));
+    }
+
     async fn answer(
         self: Arc<Self>,
         request: Request<Incoming>,
     ) -> Result<Response<Full<Bytes>>, Infallible> {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        let meeting = self.meeting.lock().clone();
+        if *request.method() == Method::GET
+            && let Some(meeting) = meeting
+        {
+            meeting.wait().await;
+        }
         let expected = format!("Bearer {TOKEN}");
         let is_known = request
             .headers()
@@ -96,24 +118,46 @@ fn server(addr: &str) -> Server {
     }
 }
 
-/// Plays a go command that says this, and returns the answers by their number.
-async fn play(dir: &Path, server: Server, said: &str) -> (Summary, HashMap<i64, Value>) {
+/// What came of a go command that was played.
+struct Played {
+    summary: Summary,
+    /// By their number.
+    answers: HashMap<i64, Value>,
+    warnings: Vec<String>,
+}
+
+/// Plays a go command that says this.
+async fn play_with(dir: Option<PathBuf>, server: Option<Server>, said: &str) -> Played {
     let options = Options {
-        server: Some(server),
-        dir: dir.to_owned(),
+        server,
+        dir,
         budget: 1 << 20,
         upload_wait: Duration::from_secs(60),
     };
-    let answers = Said::default();
+    let (answers, warnings) = (Said::default(), Mutex::new(Vec::new()));
     let input = Cursor::new(said.to_owned().into_bytes());
-    let summary = run(options, input, answers.clone()).await.unwrap().unwrap();
+    let warn = |it: Warning| warnings.lock().push(it.to_string());
+    let summary = run(options, input, answers.clone(), warn).await.unwrap();
     let text = String::from_utf8(answers.0.lock().clone()).unwrap();
     let answers = text.lines().map(|line| {
         let answer: Value = serde_json::from_str(line).unwrap();
         (answer["ID"].as_i64().unwrap(), answer)
     });
-    (summary, answers.collect())
+    Played {
+        summary,
+        answers: answers.collect(),
+        warnings: warnings.into_inner(),
+    }
 }
+
+/// The same with a directory and a server that can be used.
+async fn play(dir: &Path, server: Server, said: &str) -> (Summary, HashMap<i64, Value>) {
+    let played = play_with(Some(dir.to_owned()), Some(server), said).await;
+    assert_eq!(played.warnings, [""; 0]);
+    (played.summary, played.answers)
+}
+
+const CLOSE: &str = "{\"ID\":99,\"Command\":\"close\"}\n";
 
 const PUT: &str = concat!(
     "{\"ID\":1,\"Command\":\"put\",\"ActionID\":\"AQI=\",\"OutputID\":\"Aw==\",\"BodySize\":5}\n",
@@ -234,12 +278,124 @@ async fn a_go_command_that_breaks_its_protocol_ends_the_helper() {
     let dir = tempfile::tempdir().unwrap();
     let options = Options {
         server: None,
-        dir: dir.path().to_owned(),
+        dir: Some(dir.path().to_owned()),
         budget: 0,
         upload_wait: Duration::ZERO,
     };
-    let served = run(options.clone(), Cursor::new(b"{}\n"), Said::default()).await;
-    assert!(served.unwrap().is_err());
-    let served = run(options, Cursor::new(b""), Said::default()).await;
-    assert_eq!(served.unwrap().unwrap(), Summary::default());
+    let warn = |it: Warning| panic!("{it}");
+    let input = Cursor::new(b"{}\n");
+    let served = run(options.clone(), input, Said::default(), warn).await;
+    assert!(served.is_err());
+    let served = run(options, Cursor::new(b""), Said::default(), warn).await;
+    assert_eq!(served.unwrap(), Summary::default());
+}
+
+/// A path below a file, where no directory can be, not even for root.
+fn below_a_file(dir: &Path) -> PathBuf {
+    let file = dir.join("file");
+    std::fs::write(&file, b"").unwrap();
+    file.join("dir")
+}
+
+#[tokio::test]
+async fn a_directory_that_cannot_be_used_is_told_once_and_another_takes_its_place() {
+    let addr = Arc::new(Fake::default()).serve().await;
+    let dir = tempfile::tempdir().unwrap();
+    play(dir.path(), server(&addr), PUT).await;
+    let unusable = below_a_file(dir.path());
+    // What one build stores, it finds; the server has what the others stored.
+    let put = PUT.split_inclusive('\n').take(3).collect::<String>();
+    let get_again = put + &GET.replace("\"ID\":", "\"ID\":1");
+    for (said, hits_here, hits_there) in [(GET, 0, 2), (&get_again, 2, 0)] {
+        let played = play_with(Some(unusable.clone()), Some(server(&addr)), said).await;
+        let summary = played.summary;
+        assert_eq!(
+            (summary.hits_here, summary.hits_there),
+            (hits_here, hits_there)
+        );
+        assert_eq!((summary.misses, summary.failures), (1, 0));
+        assert_eq!(played.warnings.len(), 1, "{:?}", played.warnings);
+        assert!(played.warnings[0].contains("cannot use the directory"));
+        assert_eq!(played.answers[&0]["KnownCommands"][1], "put");
+        let path = played
+            .answers
+            .values()
+            .find_map(|it| it["DiskPath"].as_str());
+        assert!(!Path::new(path.unwrap()).exists(), "the place is left over");
+    }
+}
+
+#[tokio::test]
+async fn without_any_directory_nothing_is_found_and_puts_are_not_asked_for() {
+    let session = Session {
+        store: None,
+        remote: Some(Remote::new(server("127.0.0.1:1")).unwrap()),
+        counts: Counts::default(),
+        uploads: Arc::new(Semaphore::new(1)),
+        at_a_time: Semaphore::new(1),
+    };
+    assert!(session.get(b"a").await.is_none());
+    assert_eq!(session.counts.summary().failures, 0, "no server was asked");
+    // The body of a put is taken all the same, so the next request is read.
+    let mut input = Cursor::new(b"\"aGVsbG8=\"\nnext");
+    let (body, _) = session.read_put(&mut input, 5).unwrap();
+    assert!(body.is_err());
+    let mut rest = String::new();
+    input.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "\nnext");
+    assert_eq!(WITHOUT_PUT, ["get", "close"]);
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_be_called_is_told_once_and_costs_hits() {
+    let dir = tempfile::tempdir().unwrap();
+    for server in [
+        Server {
+            addr: "nowhere".to_owned(),
+            ..server("")
+        },
+        Server {
+            token: Some("a\nb".to_owned()),
+            ..server("127.0.0.1:1")
+        },
+    ] {
+        let played = play_with(Some(dir.path().to_owned()), Some(server), GET).await;
+        assert_eq!((played.summary.misses, played.summary.failures), (3, 0));
+        assert_eq!(played.warnings.len(), 1, "{:?}", played.warnings);
+    }
+}
+
+#[tokio::test]
+async fn a_hit_is_one_request_and_requests_run_side_by_side() {
+    const HITS: usize = 16;
+    let fake = Arc::new(Fake::default());
+    let addr = Arc::clone(&fake).serve().await;
+    let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let line = |id: usize, rest: &str| {
+        let action = base64_of(&[u8::try_from(id).unwrap()]);
+        format!("{{\"ID\":{id},\"ActionID\":\"{action}\",{rest}}}\n")
+    };
+    let put = "\"Command\":\"put\",\"OutputID\":\"Aw==\",\"BodySize\":5";
+    let puts: String = (1..=HITS)
+        .map(|id| line(id, put) + "\"aGVsbG8=\"\n")
+        .collect();
+    let (summary, _) = play(here.path(), server(&addr), &(puts + CLOSE)).await;
+    assert_eq!((summary.uploads, fake.requests()), (HITS as u64, HITS));
+    // The server answers none of the reads until all have arrived.
+    fake.hold_until(HITS);
+    let gets: String = (1..=HITS)
+        .map(|id| line(id, "\"Command\":\"get\""))
+        .collect();
+    let (summary, answers) = play(there.path(), server(&addr), &(gets.clone() + CLOSE)).await;
+    assert_eq!(
+        (summary.hits_there, summary.failures, fake.requests()),
+        (HITS as u64, 0, 2 * HITS)
+    );
+    assert!((1..=HITS as i64).all(|id| read(&answers[&id]) == b"hello"));
+    // Nothing is asked for what is in the directory.
+    let (summary, _) = play(there.path(), server(&addr), &(gets + CLOSE)).await;
+    assert_eq!(
+        (summary.hits_here, fake.requests()),
+        (HITS as u64, 2 * HITS)
+    );
 }
