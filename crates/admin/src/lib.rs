@@ -19,6 +19,8 @@ mod body;
 mod calls;
 mod channel;
 mod connection;
+#[doc(hidden)]
+pub mod fuzzing;
 mod grpc;
 mod health;
 mod hosts;

@@ -70,8 +70,8 @@ impl From<Denied> for Status {
 
 /// A user name and a password, as they came.
 pub struct Credentials {
-    user: Vec<u8>,
-    password: Zeroizing<Vec<u8>>,
+    pub(super) user: Vec<u8>,
+    pub(super) password: Zeroizing<Vec<u8>>,
 }
 
 impl fmt::Debug for Credentials {

@@ -19,6 +19,8 @@ mod checks;
 mod directory;
 pub mod encrypted;
 mod file;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod metrics;
 mod named;
 mod oidc;

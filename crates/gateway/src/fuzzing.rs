@@ -11,7 +11,7 @@ use crate::dav::{self, Resource};
 use crate::long::{CHUNK_LEN_MAX, Cutter, Manifest};
 use crate::packed::Packed;
 use crate::range::{self, Wanted};
-use crate::{actions, artifact, events};
+use crate::{actions, artifact, events, exchange};
 
 /// The headers and the body of an artifact stay the same when they are stored again.
 #[must_use]
@@ -126,6 +126,33 @@ pub fn actions_call_is_bounded(body: &[u8]) -> bool {
         && names.is_none_or(|names| names.len() <= actions::BLOCKS_MAX)
 }
 
+/// The body of a request for an exchange (RFC 8693), of a token in the encoding of forms.
+fn exchange_of(token: &str) -> String {
+    let urn = "urn:ietf:params:oauth";
+    format!(
+        "grant_type={urn}:grant-type:token-exchange&subject_token={token}\
+         &subject_token_type={urn}:token-type:jwt"
+    )
+}
+
+/// A request for an exchange that is read names one token: a body that has each parameter twice is
+/// refused.
+#[must_use]
+pub fn exchange_is_read(body: &[u8]) -> bool {
+    let Ok(token) = exchange::subject_token(body) else {
+        return true;
+    };
+    let twice = [body, b"&", body].concat();
+    token_is_exchanged(&token) && exchange::subject_token(&twice).is_err()
+}
+
+/// A token in escapes is read as it is.
+#[must_use]
+pub fn token_is_exchanged(token: &str) -> bool {
+    let escapes: String = token.bytes().map(|byte| format!("%{byte:02x}")).collect();
+    exchange::subject_token(exchange_of(&escapes).as_bytes()).is_ok_and(|read| read == token)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -145,6 +172,14 @@ mod tests {
         assert!(path_adds_no_element("/<D:href>&amp;</D:href>/\"'"));
     }
 
+    #[test]
+    fn a_token_is_the_same_in_any_spelling() {
+        for token in ["a.b+c%2bd", "", "%00", "%ff"] {
+            assert!(exchange_is_read(exchange_of(token).as_bytes()), "{token}");
+        }
+        assert!(token_is_exchanged("a&b=c%20"));
+    }
+
     proptest! {
         #[test]
         fn the_invariants_hold_for_any_input(input: Vec<u8>, path: String, len in 0usize..300) {
@@ -157,6 +192,8 @@ mod tests {
             prop_assert!(index_is_kept(&input));
             prop_assert!(actions_call_is_bounded(&input));
             prop_assert!(path_adds_no_element(&path));
+            prop_assert!(exchange_is_read(&input));
+            prop_assert!(token_is_exchanged(&path));
         }
     }
 }
