@@ -30,7 +30,7 @@ pub struct Secured {
     pub router: FonnRouter,
     listens: Vec<SocketAddr>,
     flags: Vec<(&'static str, String)>,
-    _certified: Certified,
+    certified: Certified,
     _dir: tempfile::TempDir,
 }
 
@@ -93,7 +93,7 @@ impl Secured {
             router,
             listens,
             flags,
-            _certified: certified,
+            certified,
             _dir: dir,
         };
         secured.wait_until_active()?;
@@ -126,6 +126,12 @@ impl Secured {
         let mut flags = self.flags.clone();
         flags.push(("--http-listen", http.to_string()));
         FonnRouter::start_with(&self.listens, flags)
+    }
+
+    /// The file of the authority that has signed the certificate of all parts.
+    #[must_use]
+    pub fn ca(&self) -> String {
+        self.certified.file("ca")
     }
 
     /// Where the members listen for each other and for routers.

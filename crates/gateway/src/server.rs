@@ -27,7 +27,6 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use crate::handler::{Front, Peer};
@@ -330,7 +329,6 @@ async fn serve<S: Store + Unpin>(stream: TcpStream, entered: Entered<S>, stopped
         is_encrypted,
     };
     let security = front.security();
-    let times = &front.options().times;
     let life = Arc::clone(&entered.life);
     let (Some(tls), Some(config)) = (security.tls.clone(), security.server_config()) else {
         return serve_http(stream, peer(false), front, life, stopped).await;
@@ -349,18 +347,18 @@ async fn serve<S: Store + Unpin>(stream: TcpStream, entered: Entered<S>, stopped
         }
     };
     let begun = tokio::select! {
-        begun = timeout(times.head_max, begin) => begun,
-        // It gives way to a newer one.
-        () = life.over() => return,
+        begun = begin => begun,
+        // It is on probation, which has a deadline, or it gives way to a newer one.
+        () = life.over() => {
+            front.figures().stalled.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
         () = stopped.requested() => return,
     };
     match begun {
-        Ok(Ok(Ok(encrypted))) => serve_http(encrypted, peer(true), front, life, stopped).await,
-        Ok(Ok(Err(plain))) => serve_http(plain, peer(false), front, life, stopped).await,
-        Ok(Err(error)) => tracing::debug!(%error, "no TLS on the HTTP port"),
-        Err(_) => {
-            front.figures().stalled.fetch_add(1, Ordering::Relaxed);
-        }
+        Ok(Ok(encrypted)) => serve_http(encrypted, peer(true), front, life, stopped).await,
+        Ok(Err(plain)) => serve_http(plain, peer(false), front, life, stopped).await,
+        Err(error) => tracing::debug!(%error, "no TLS on the HTTP port"),
     }
 }
 

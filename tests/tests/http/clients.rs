@@ -9,6 +9,7 @@ mod actions;
 mod compilers;
 mod go;
 mod javas;
+mod rush;
 mod scripts;
 mod situations;
 
@@ -16,7 +17,8 @@ use anyhow::{Result, ensure};
 
 pub(crate) use super::documented::Endpoint;
 pub(crate) use actions::ActionsCache;
-pub(crate) use scripts::Nx;
+pub(crate) use compilers::HelpedCcache;
+pub(crate) use scripts::{Moon, Nx};
 
 /// What one build found in the cache, by the words of its tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +110,7 @@ pub(crate) fn all() -> Result<Vec<Box<dyn Tool>>> {
         // Those that take longest begin.
         javas::all()?,
         super::bazel::all()?,
+        rush::all()?,
         compilers::all()?,
         go::all()?,
         scripts::all()?,

@@ -325,12 +325,90 @@ fn connections_beyond_the_limit_are_closed() {
     assert_eq!(response(&mut next).0, 404);
 }
 
+/// The preface, and settings that say nothing (RFC 9113, sections 3.4 and 6.5).
+const HTTP2_BEGIN: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00";
+
+/// GET /a over http in HPACK (RFC 7541), for a host that is `127.0.0.1`.
+const HTTP2_GET: &[u8] = b"\x82\x86\x04\x02/a\x01\x09127.0.0.1";
+
+/// A frame of HEADERS in stream 1, with these flags.
+fn headers(flags: u8) -> Vec<u8> {
+    let len = HTTP2_GET.len() as u8;
+    [&[0, 0, len, 1, flags, 0, 0, 0, 1], HTTP2_GET].concat()
+}
+
+#[test]
+fn a_connection_of_http2_without_a_whole_request_is_idle_whatever_it_sends() {
+    let idle_max = Duration::from_millis(300);
+    let site = Site::start(Times {
+        idle_max,
+        ..Times::default()
+    });
+    // Nothing; a head without END_HEADERS, of which nothing more comes; a frame of data whose
+    // payload comes byte by byte; and a PING of eight bytes after the other.
+    let cases = [
+        (Vec::new(), &b""[..]),
+        (headers(0), b""),
+        (b"\0\x40\0\0\0\0\0\0\x01".to_vec(), b"x"),
+        (Vec::new(), b"\0\0\x08\x06\0\0\0\0\0eight by"),
+    ];
+    for (first, more) in cases {
+        let begun = Instant::now();
+        let mut stream = site.connect();
+        stream.write_all(HTTP2_BEGIN).unwrap();
+        stream.write_all(&first).unwrap();
+        let mut writer = stream.try_clone().unwrap();
+        std::thread::scope(|scope| {
+            // It fails once the connection is closed.
+            let writing = scope.spawn(move || {
+                while !more.is_empty() && writer.write_all(more).is_ok() {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            });
+            let mut rest = Vec::new();
+            let ended = stream.read_to_end(&mut rest);
+            let is_in_vain = |it: std::io::Error| it.kind() == std::io::ErrorKind::WouldBlock;
+            assert!(!ended.is_err_and(is_in_vain), "the connection is not cut");
+            writing.join().unwrap();
+        });
+        assert!(begun.elapsed() >= idle_max, "{:?}", begun.elapsed());
+    }
+    until("the places are given back", || {
+        site.store.0.places.load(Ordering::SeqCst) == 0
+    });
+}
+
+#[test]
+fn a_client_of_http2_that_widens_no_window_is_cut_off() {
+    let stall_max = Duration::from_millis(300);
+    let site = Site::start(Times {
+        stall_max,
+        ..Times::default()
+    });
+    let mut writer = site.connect();
+    let head = b"PUT /a HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 100000\r\n\r\n";
+    writer.write_all(head).unwrap();
+    writer.write_all(&[7; 100_000]).unwrap();
+    assert_eq!(response(&mut writer).0, 200);
+    let begun = Instant::now();
+    let mut stream = site.connect();
+    stream.write_all(HTTP2_BEGIN).unwrap();
+    // END_STREAM and END_HEADERS.
+    stream.write_all(&headers(5)).unwrap();
+    let mut read = Vec::new();
+    let _ = stream.read_to_end(&mut read);
+    assert!(begun.elapsed() >= stall_max && begun.elapsed() < PATIENCE);
+    // The window of the client, and the heads of frames.
+    assert!((0xffff..90_000).contains(&read.len()), "{}", read.len());
+    until("its bytes are let go", || {
+        site.store.0.held.load(Ordering::SeqCst) == 0
+    });
+}
+
 /// What a client of HTTP/2 may send in one request before it is asked to.
 fn window(site: &Site) -> (u32, TcpStream) {
     let mut stream = site.connect();
-    // The preface, and settings that say nothing (RFC 9113, sections 3.4 and 6.5).
-    let begin = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00";
-    stream.write_all(begin).unwrap();
+    stream.write_all(HTTP2_BEGIN).unwrap();
     let mut head = [0; 9];
     stream.read_exact(&mut head).unwrap();
     assert_eq!(head[3], 4, "the first frame has settings");

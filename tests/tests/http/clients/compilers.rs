@@ -201,7 +201,7 @@ impl Tool for CcacheTool {
 }
 
 /// ccache 4.13 or later, which starts the storage helper by itself.
-struct HelpedCcache {
+pub(crate) struct HelpedCcache {
     program: PathBuf,
     /// Has the helper by its name.
     bin: TempDir,
@@ -209,6 +209,17 @@ struct HelpedCcache {
 }
 
 impl HelpedCcache {
+    /// None where ccache of such a version or gcc is not installed.
+    ///
+    /// # Errors
+    /// In CI, when one is missing.
+    pub(crate) fn installed() -> Result<Option<Self>> {
+        let (Some(gcc), Some(ccache)) = (program("gcc")?, program("ccache-with-helpers")?) else {
+            return Ok(None);
+        };
+        Self::new(ccache, &gcc).map(Some)
+    }
+
     fn new(program: PathBuf, gcc: &Path) -> Result<Self> {
         let bin = tempfile::tempdir()?;
         let helper = Program::CCACHE_STORAGE.path()?;
@@ -233,6 +244,27 @@ impl HelpedCcache {
             .env("CCACHE_CONFIGPATH", dir.join("none.conf"));
         Ok(command)
     }
+
+    /// Builds with these lines, without the local state of earlier builds.
+    pub(crate) fn build_with(&self, lines: &str) -> Result<Build> {
+        let dir = tempfile::tempdir()?;
+        self.project.sources.clean()?;
+        // Checked here, since a build closure cannot fail.
+        self.command(dir.path(), lines)?;
+        let compiler = || {
+            let command = self.command(dir.path(), lines);
+            let mut command = command.unwrap_or_else(|_| Command::new("false"));
+            command.arg(self.project.compiler());
+            command
+        };
+        let built = self.project.sources.build(compiler, |_| Ok(()));
+        let stopped = run(self
+            .command(dir.path(), lines)?
+            .arg("--stop-storage-helpers"));
+        built?;
+        stopped?;
+        ccache_build(self.command(dir.path(), lines)?, &self.project)
+    }
 }
 
 impl Tool for HelpedCcache {
@@ -241,24 +273,7 @@ impl Tool for HelpedCcache {
     }
 
     fn build(&self, at: &Endpoint) -> Result<Build> {
-        let dir = tempfile::tempdir()?;
-        let lines = at.lines("ccache with the storage helper")?;
-        self.project.sources.clean()?;
-        // Checked here, since a build closure cannot fail.
-        self.command(dir.path(), &lines)?;
-        let compiler = || {
-            let command = self.command(dir.path(), &lines);
-            let mut command = command.unwrap_or_else(|_| Command::new("false"));
-            command.arg(self.project.compiler());
-            command
-        };
-        let built = self.project.sources.build(compiler, |_| Ok(()));
-        let stopped = run(self
-            .command(dir.path(), &lines)?
-            .arg("--stop-storage-helpers"));
-        built?;
-        stopped?;
-        ccache_build(self.command(dir.path(), &lines)?, &self.project)
+        self.build_with(&at.lines("ccache with the storage helper")?)
     }
 }
 

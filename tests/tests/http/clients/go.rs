@@ -11,6 +11,7 @@ use fonn_tests::component::program;
 use fonn_tests::node::ctl_program;
 
 use super::super::documented::{after, without_variables};
+use super::super::gocache::make_old;
 use super::scripts::{remove, said, write};
 use super::{Build, Endpoint, Found, Tool};
 
@@ -56,6 +57,9 @@ impl Go {
             ("bin/tool", TOOL),
         ];
         write(dir.path(), &files)?;
+        for name in ["go.mod", "sum.go"] {
+            make_old(&dir.path().join(name))?;
+        }
         fs::set_permissions(dir.path().join("bin/tool"), Permissions::from_mode(0o755))?;
         // By the name that the documented lines have.
         symlink(ctl_program()?, dir.path().join("bin/fonnctl"))?;

@@ -65,6 +65,23 @@ pub(super) fn write(root: &Path, files: &[(&str, &str)]) -> Result<()> {
     Ok(())
 }
 
+/// Makes `root` a repository of git, with all its files in one commit.
+pub(super) fn commit_all(root: &Path) -> Result<()> {
+    for arguments in [
+        &["init", "-q", "-b", "main"][..],
+        &["add", "-A"],
+        &["commit", "-q", "-m", "all"],
+    ] {
+        let mut git = Command::new("git");
+        git.args(["-c", "user.name=test", "-c", "user.email=test@example.com"])
+            .args(arguments)
+            .current_dir(root);
+        without_variables(&mut git, &["GIT_"]);
+        said(&mut git)?;
+    }
+    Ok(())
+}
+
 /// A workspace of Nx with one project.
 pub(crate) struct Nx {
     program: PathBuf,
@@ -155,7 +172,7 @@ impl Tool for turborepo::Workspace {
 }
 
 /// A workspace of moon with one project. moon wants a repository with a commit.
-struct Moon {
+pub(crate) struct Moon {
     program: PathBuf,
     section: &'static str,
     dir: TempDir,
@@ -185,22 +202,37 @@ impl Moon {
         ];
         write(dir.path(), &files)?;
         fs::create_dir(dir.path().join("home"))?;
-        for arguments in [
-            &["init", "-q", "-b", "main"][..],
-            &["add", "-A"],
-            &["commit", "-q", "-m", "all"],
-        ] {
-            let mut git = Command::new("git");
-            git.args(["-c", "user.name=test", "-c", "user.email=test@example.com"])
-                .args(arguments)
-                .current_dir(dir.path());
-            without_variables(&mut git, &["GIT_"]);
-            said(&mut git)?;
-        }
+        commit_all(dir.path())?;
         Ok(Self {
             program: program.to_owned(),
             section,
             dir,
+        })
+    }
+
+    /// moon over gRPC; none where it is not installed.
+    ///
+    /// # Errors
+    /// In CI, when it is missing.
+    pub(crate) fn over_grpc() -> Result<Option<Self>> {
+        let Some(moon) = program("moon")? else {
+            return Ok(None);
+        };
+        Self::new(&moon, "moon over gRPC").map(Some)
+    }
+
+    /// Builds with these lines, without the local state of earlier builds.
+    pub(crate) fn build_with(&self, lines: &str) -> Result<Build> {
+        let root = self.dir.path();
+        remove(root, &[".moon/cache", "a/out"])?;
+        let mut command = after(lines, &self.program);
+        without_variables(&mut command, &["MOON_", "GIT_"]);
+        command.env("HOME", root.join("home")).env("NO_COLOR", "1");
+        let said = said(command.args(["run", "a:build"]).current_dir(root))?;
+        Ok(Build {
+            found: Found::all_if(said.contains("cached from remote")),
+            output: fs::read(root.join("a/out"))?,
+            said,
         })
     }
 }
@@ -211,16 +243,6 @@ impl Tool for Moon {
     }
 
     fn build(&self, at: &Endpoint) -> Result<Build> {
-        let root = self.dir.path();
-        remove(root, &[".moon/cache", "a/out"])?;
-        let mut command = after(&at.lines(self.section)?, &self.program);
-        without_variables(&mut command, &["MOON_", "GIT_"]);
-        command.env("HOME", root.join("home")).env("NO_COLOR", "1");
-        let said = said(command.args(["run", "a:build"]).current_dir(root))?;
-        Ok(Build {
-            found: Found::all_if(said.contains("cached from remote")),
-            output: fs::read(root.join("a/out"))?,
-            said,
-        })
+        self.build_with(&at.lines(self.section)?)
     }
 }
