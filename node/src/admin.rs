@@ -42,8 +42,8 @@ use tonic::Status;
 use self::codecs::Codecs;
 use self::cold::ColdAdmin;
 use self::telemetry::Telemetry;
-use crate::cluster::Cluster;
 use crate::server::Shared;
+use fonn_membership::Cluster;
 
 /// Longest request: a key of 32 KiB and a little.
 const REQUEST_MAX_BYTES: usize = 64 << 10;

@@ -40,8 +40,6 @@ use crate::admin::codecs::Codecs;
 use crate::admin::cold::{ColdAdmin, TierAdmin};
 use crate::admin::telemetry::Telemetry;
 use crate::admin::{Admin, Node, OfProcess};
-use crate::cluster::view::{self, Views};
-use crate::cluster::{self, Cluster};
 use crate::cold::{Cold, ColdSetup};
 use crate::config::{self, ColdConfig, Config};
 use crate::engine::{Engine, EngineOptions, Settings};
@@ -50,6 +48,8 @@ use crate::replication::{self, follow};
 use crate::server::{Identity, LiveSettings, Server, Shared, Tiers};
 use crate::users::Followed;
 use crate::writers::WriterFile;
+use fonn_membership::Cluster;
+use fonn_membership::view::{self, Views};
 
 /// Threads for calls that block, at most.
 const BLOCKING_THREADS: usize = 8;
@@ -389,7 +389,7 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
 fn cluster_options(
     config: &Config,
     listening: &[String],
-) -> anyhow::Result<Option<cluster::Options>> {
+) -> anyhow::Result<Option<fonn_membership::Options>> {
     let (Some(cluster), Some(dir)) = (&config.cluster, &config.data_dir) else {
         return Ok(None);
     };
@@ -406,7 +406,8 @@ fn cluster_options(
     })?;
     let client_address = cluster.client_address(listening);
     let (id, start) = (&cluster.node_id, cluster.start.clone());
-    let mut options = cluster::Options::new(id, start, listen, &client_address, dir.join("raft"));
+    let mut options =
+        fonn_membership::Options::new(id, start, listen, &client_address, dir.join("raft"));
     options.advertise = cluster.advertise.clone();
     options.zone = cluster.zone.clone();
     options.weight = cluster.weight;

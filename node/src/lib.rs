@@ -2,7 +2,6 @@
 
 pub mod admin;
 pub mod cli;
-pub mod cluster;
 pub mod cold;
 pub mod config;
 pub mod engine;

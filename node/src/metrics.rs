@@ -13,9 +13,9 @@ use fonn_cold_tier::store::Opened;
 use fonn_disk_tier::levels::LevelCodec;
 use fonn_proto::Failure;
 
-use crate::cluster::Cluster;
 use crate::server::Shared;
 use crate::stats::Counter;
+use fonn_membership::Cluster;
 
 const GET_DURATION: &str = "fonn_tier_get_duration_seconds";
 const GET_DURATION_HELP: &str =

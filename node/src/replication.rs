@@ -27,6 +27,8 @@ pub mod metrics;
 mod rights;
 mod saved;
 mod serve;
+#[cfg(test)]
+mod tests;
 mod write;
 
 use std::collections::{HashMap, HashSet, VecDeque};

@@ -23,10 +23,10 @@ use fonn_proto::{
 };
 use fonn_server::{Budget, Client, Event, Execution, Job, Service};
 
-use crate::cluster::view::Views;
 use crate::engine::{Acks, Engine, Moment};
 use crate::replication::{Later, PageAnswer, Replication};
 use crate::stats::Counter;
+use fonn_membership::view::Views;
 
 pub use self::live::{LiveSettings, SettingsChange};
 pub use self::peer::Identity;

@@ -12,9 +12,9 @@ use fonn_auth::{Authenticator, Records};
 use fonn_base::events::{Events, Topic};
 use tokio::sync::watch;
 
-use crate::cluster::state::State;
-use crate::cluster::{Cluster, users};
 use crate::engine::Engine;
+use fonn_membership::state::State;
+use fonn_membership::{Cluster, users};
 
 /// Most users that one change is told of by name.
 const NAMED_MAX: usize = 8;

@@ -18,7 +18,7 @@ use fonn_base::size::{Budget, ByteCount};
 use fonn_base::tasks::Tasks;
 use fonn_forward::Map;
 use fonn_gateway::mount;
-use fonn_node::cluster::{self, Cluster};
+use fonn_membership::{self as membership, Cluster};
 use fonn_node::config::{self, ColdBudget, Settings};
 use fonn_node::engine::Engine;
 use fonn_node::namespaces::Known;
@@ -133,9 +133,9 @@ fn scrape() -> Result<String> {
     );
     front.register(&metrics);
     let text = runtime.block_on(async {
-        let member = cluster::Options::new(
+        let member = membership::Options::new(
             "a",
-            cluster::Start::Bootstrap,
+            membership::Start::Bootstrap,
             ([127, 0, 0, 1], 0).into(),
             "127.0.0.1:11211",
             dir.path().join("data/raft"),

@@ -8,10 +8,10 @@ use fonn_proto::grpc::v1::membership_server;
 use tonic::{Request, Response, Status, async_trait};
 
 use super::Admin;
-use crate::cluster::map::{Map, MapMember};
-use crate::cluster::member::MemberState;
-use crate::cluster::state::Change;
-use crate::cluster::{Cluster, map_member, member_state};
+use fonn_membership::map::{Map, MapMember};
+use fonn_membership::member::MemberState;
+use fonn_membership::state::Change;
+use fonn_membership::{Cluster, map_member, member_state};
 
 /// How long an agreement may take: an election and then some.
 const CHANGE_DEADLINE: Duration = Duration::from_secs(10);

@@ -24,7 +24,7 @@ use super::membership::MembershipService;
 use super::service::AdminService;
 use super::telemetry::TelemetryService;
 use super::users::UsersService;
-use crate::cluster::Cluster;
+use fonn_membership::Cluster;
 
 /// The services that answer for a member, whichever member is asked.
 pub(super) const SERVICES: [&str; 7] = [

@@ -24,8 +24,8 @@ use super::caller::Caller;
 use super::cold::{self, ColdLocation};
 use super::warm::{self, Wanted};
 use super::{Admin, namespaces, purge, status};
-use crate::cluster::Cluster;
 use crate::engine::{Acks, Engine, Job, Located};
+use fonn_membership::Cluster;
 
 /// Longest key of any protocol.
 const KEY_LEN_MAX: usize = 32 << 10;

@@ -18,8 +18,8 @@ use tonic::{Request, Response, Status, async_trait};
 
 use super::Admin;
 use super::caller::Caller;
-use crate::cluster::users::{change, records, role};
-use crate::cluster::{ChangeError, Cluster};
+use fonn_membership::users::{change, records, role};
+use fonn_membership::{ChangeError, Cluster};
 
 /// How long an agreement may take: an election and then some.
 const CHANGE_DEADLINE: Duration = Duration::from_secs(10);

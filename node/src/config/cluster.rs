@@ -10,9 +10,9 @@ use fonn_server::ListenAddr;
 use serde::{Deserialize, Deserializer};
 
 use super::Settings;
-use crate::cluster::Start;
-use crate::cluster::member::{is_name, is_reachable};
-use crate::cluster::state::DOWN_AFTER_MS;
+use fonn_membership::Start;
+use fonn_membership::member::{is_name, is_reachable};
+use fonn_membership::state::DOWN_AFTER_MS;
 
 /// In the place of what is not given.
 const NONE: &str = "none";

@@ -2,8 +2,8 @@
 
 use fonn_base::metrics::Snapshot;
 
-use crate::cluster::Cluster;
-use crate::cluster::member::MemberState;
+use fonn_membership::Cluster;
+use fonn_membership::member::MemberState;
 
 /// The states that a map shows.
 const STATES: [MemberState; 4] = [

@@ -8,8 +8,8 @@ use std::time::Duration;
 use fonn_replication::{Event as CoreEvent, Lease};
 
 use super::Replication;
-use crate::cluster::{Cluster, Standing};
 use crate::engine::Engine;
+use fonn_membership::{Cluster, Standing};
 
 /// How often the lease is looked at.
 pub(super) const BEAT: Duration = Duration::from_millis(100);

@@ -23,10 +23,10 @@ use super::beat::{self, BEAT};
 use super::copying::Removal;
 use super::saved::{self, MARKS_MAX, SavedSlots};
 use super::{COPIES_MAX, Entry, PENDING_MAX, Replication, Task, flushes, kept};
-use crate::cluster::map::Map;
-use crate::cluster::state::{Change, State};
-use crate::cluster::{Cluster, member};
 use crate::engine::Engine;
+use fonn_membership::map::Map;
+use fonn_membership::state::{Change, State};
+use fonn_membership::{Cluster, member};
 
 /// How long an agreement on a proposal of the core may take. The core repeats it.
 const PROPOSAL_DEADLINE: Duration = Duration::from_secs(2);

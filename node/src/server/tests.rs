@@ -24,9 +24,9 @@ use fonn_ram_tier::{LruMode, RamOptions};
 use fonn_server::{ListenAddr, Listener, Tuning};
 
 use super::{Identity, Server, Shared, Tiers};
-use crate::cluster::view::Views;
 use crate::engine::{Engine, EngineOptions, Settings};
 use crate::stats::Counter;
+use fonn_membership::view::Views;
 
 /// No test waits longer than this for anything.
 const PATIENCE: Duration = Duration::from_secs(30);

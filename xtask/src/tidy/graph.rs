@@ -10,7 +10,7 @@ use super::{Finding, SourceFile};
 
 /// Every package of the workspace with those of ours that it may import. `tests` and `xtask` may
 /// import all, and nothing imports them.
-const MAY_IMPORT: [(&str, &str, &[&str]); 25] = [
+const MAY_IMPORT: [(&str, &str, &[&str]); 26] = [
     ("proto", "fonn-proto", &[]),
     ("crates/codec", "fonn-codec", &[]),
     ("crates/dashboard", "fonn-dashboard", &[]),
@@ -84,6 +84,19 @@ const MAY_IMPORT: [(&str, &str, &[&str]); 25] = [
         ],
     ),
     (
+        "crates/membership",
+        "fonn-membership",
+        &[
+            "fonn-admin",
+            "fonn-auth",
+            "fonn-base",
+            "fonn-codec",
+            "fonn-cold-tier",
+            "fonn-proto",
+            "fonn-replication",
+        ],
+    ),
+    (
         "node",
         "fonn-node",
         &[
@@ -96,6 +109,7 @@ const MAY_IMPORT: [(&str, &str, &[&str]); 25] = [
             "fonn-server",
             "fonn-forward",
             "fonn-program",
+            "fonn-membership",
             "fonn-replication",
             "fonn-ram-tier",
             "fonn-disk-tier",
@@ -148,6 +162,7 @@ const LIBRARIES: &[&str] = &[
     "fonn-dashboard",
     "fonn-ccache-storage",
     "fonn-ctl",
+    "fonn-membership",
     "fonn-replication",
     "fonn-ram-tier",
     "fonn-disk-tier",

@@ -8,9 +8,9 @@ use fonn_proto::placement;
 use tokio::sync::watch;
 
 use super::*;
-use crate::cluster::member::MemberState;
-use crate::cluster::tests::maps;
-use crate::cluster::view::Views;
+use fonn_membership::member::MemberState;
+use fonn_membership::testing as maps;
+use fonn_membership::view::Views;
 
 #[test]
 fn a_node_in_no_cluster_owns_all_slots_at_the_address_that_the_client_reached() {

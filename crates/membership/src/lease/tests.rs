@@ -1,0 +1,232 @@
+use super::*;
+
+const LEADER: RaftId = 1;
+const SILENCE: Duration = Duration::from_millis(1500);
+
+const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn question(sequence: u64, granted: u64, epoch: u64) -> Question {
+    Question {
+        from: LEADER,
+        sequence,
+        granted,
+        is_leading: true,
+        epoch,
+    }
+}
+
+#[test]
+fn a_lease_runs_from_the_receipt_of_the_question_whose_answer_arrived() {
+    let (mut lease, start) = (Lease::default(), Instant::now());
+    let hear = |lease: &mut Lease, it, at| {
+        lease.hear(it, Some(LEADER), SILENCE, start + ms(at));
+        lease.left(1, start + ms(at))
+    };
+    assert_eq!(hear(&mut lease, question(10, 0, 1), 0), Some(ms(0)));
+    assert_eq!(hear(&mut lease, question(11, 10, 1), 250), Some(ms(1250)));
+    // Answers do not arrive any more.
+    for (at, sequence) in (500..3000).step_by(250).zip(12..) {
+        let left = hear(&mut lease, question(sequence, 10, 1), at);
+        assert_eq!(left, Some(ms(1500_u64.saturating_sub(at))));
+    }
+}
+
+#[test]
+fn a_question_of_a_former_life_promises_nothing() {
+    let (mut lease, now) = (Lease::default(), Instant::now());
+    lease.hear(question(11, 10, 1), Some(LEADER), SILENCE, now);
+    assert_eq!(lease.left(1, now), Some(Duration::ZERO));
+}
+
+#[test]
+fn a_leader_has_nothing_of_what_the_last_leader_promised() {
+    let (mut lease, now) = (Lease::default(), Instant::now());
+    lease.hear(question(10, 0, 1), Some(LEADER), SILENCE, now);
+    lease.hear(question(11, 10, 1), Some(LEADER), SILENCE, now);
+    assert_eq!(lease.left(1, now), Some(SILENCE));
+    lease.lead();
+    assert_eq!(lease.left(1, now), Some(ms(0)));
+    lease.promise(1, now + ms(600), now);
+    assert_eq!(lease.left(1, now), Some(ms(600)), "what it knows itself");
+}
+
+#[test]
+fn a_leader_has_the_lease_that_it_grants_itself() {
+    let (mut lease, now) = (Lease::default(), Instant::now());
+    lease.lead();
+    lease.promise(1, now + ms(600), now);
+    assert_eq!(lease.left(1, now), Some(ms(600)));
+}
+
+#[test]
+fn a_promise_counts_by_its_map_and_newer_ones() {
+    let (mut lease, now) = (Lease::default(), Instant::now());
+    lease.hear(question(10, 0, 4), Some(LEADER), SILENCE, now);
+    lease.hear(question(11, 10, 4), Some(LEADER), SILENCE, now);
+    lease.hear(question(12, 11, 5), Some(LEADER), SILENCE, now + ms(500));
+    let now = now + ms(500);
+    assert_eq!(lease.left(3, now), Some(ms(0)));
+    assert_eq!(
+        lease.left(4, now),
+        Some(ms(1000)),
+        "what was promised before"
+    );
+    assert_eq!(lease.left(5, now), Some(ms(1000)));
+    lease.hear(question(13, 12, 5), Some(LEADER), SILENCE, now);
+    assert_eq!(
+        (lease.left(4, now), lease.left(5, now)),
+        (Some(ms(1000)), Some(ms(1500)))
+    );
+}
+
+#[test]
+fn a_member_that_asks_without_leading_promises_nothing() {
+    let (mut lease, now) = (Lease::default(), Instant::now());
+    let follower = |sequence, granted| Question {
+        is_leading: false,
+        ..question(sequence, granted, 1)
+    };
+    lease.hear(follower(10, 0), None, SILENCE, now);
+    lease.hear(follower(11, 10), None, SILENCE, now);
+    assert_eq!(lease.left(1, now), Some(ms(0)));
+    // Once it leads, the question of before is as good.
+    lease.hear(question(12, 11, 1), Some(LEADER), SILENCE, now);
+    assert_eq!(lease.left(1, now), Some(SILENCE));
+}
+
+#[test]
+fn a_leader_of_an_older_version_promises_nothing_and_nothing_is_asked_of_it() {
+    let (mut lease, now) = (Lease::default(), Instant::now());
+    let old = Question {
+        is_leading: false,
+        ..question(0, 0, 0)
+    };
+    lease.hear(old, Some(7), SILENCE, now);
+    assert_eq!(lease.left(1, now), Some(ms(0)), "it is a follower");
+    lease.hear(old, Some(LEADER), SILENCE, now);
+    assert_eq!(lease.left(1, now), None);
+    lease.hear(question(9, 0, 1), Some(LEADER), SILENCE, now + ms(1));
+    assert_eq!(
+        lease.left(1, now),
+        Some(ms(0)),
+        "one that knows of it leads now"
+    );
+}
+
+const LEADS: Role = Role {
+    leads: Some(3),
+    acked: Some(Duration::ZERO),
+};
+const FOLLOWS: Role = Role {
+    leads: None,
+    acked: None,
+};
+
+#[test]
+fn nothing_is_promised_to_a_failing_member_until_it_is_up_again() {
+    let (mut grants, now) = (Grants::new(40), Instant::now());
+    grants.look(LEADS, (1, None), now);
+    let sequence = grants.question();
+    assert_eq!(grants.granted(7, false), 0, "it has not answered");
+    grants.answered(7, sequence);
+    assert_eq!(grants.granted(7, false), sequence);
+    grants.fall(7);
+    grants.answered(7, grants.sequence);
+    assert_eq!(grants.granted(7, false), 0);
+    grants.settle(7);
+    assert_eq!(grants.granted(7, true), 0);
+    assert_eq!(grants.granted(7, false), sequence);
+    grants.look(FOLLOWS, (1, None), now);
+    assert_eq!(grants.granted(7, false), 0);
+}
+
+#[test]
+fn promises_to_a_removed_member_are_over_a_silence_after_the_last_one() {
+    let (mut grants, now) = (Grants::new(0), Instant::now());
+    grants.look(LEADS, (1, None), now);
+    let over = |grants: &Grants, at| grants.is_over(7, SILENCE, now + ms(at));
+    assert!(!over(&grants, 9000), "it is promised something still");
+    let sequence = grants.question();
+    grants.answered(7, sequence);
+    grants.leave(7, now + ms(5000));
+    assert_eq!(grants.granted(7, false), 0);
+    // Another caller wants it too.
+    grants.leave(7, now + ms(5500));
+    assert!(!over(&grants, 6499) && over(&grants, 6500));
+    grants.stay(7);
+    assert!(over(&grants, 6500) && !grants.is_leaving(8));
+    grants.stay(7);
+    assert!(!over(&grants, 9000));
+    assert_eq!(grants.granted(7, false), sequence);
+    grants.leave(7, now + ms(8000));
+    // Another leader may have promised something, too.
+    grants.look(FOLLOWS, (1, Some(5)), now + ms(9000));
+    let again = Role {
+        leads: Some(4),
+        ..LEADS
+    };
+    grants.look(again, (1, Some(5)), now + ms(9100));
+    assert!(!grants.is_leaving(7));
+    grants.leave(7, now + ms(9100));
+    assert!(!over(&grants, 11_599) && over(&grants, 11_600));
+}
+
+#[test]
+fn a_new_leader_waits_for_promises_of_the_last_one_and_less_for_that_one_itself() {
+    let (mut grants, now) = (Grants::new(0), Instant::now());
+    grants.look(FOLLOWS, (1, Some(5)), now);
+    grants.look(LEADS, (1, Some(1)), now + ms(100));
+    let may_fall = |id, at: u64| grants.may_fall(id, SILENCE, now + ms(100 + at));
+    assert!(!may_fall(5, 399) && may_fall(5, 400));
+    assert!(!may_fall(7, 2499) && may_fall(7, 2500));
+    // The same term goes on.
+    grants.look(LEADS, (1, Some(1)), now + ms(900));
+    assert!(grants.may_fall(7, SILENCE, now + ms(2600)));
+    let later = Role {
+        leads: Some(4),
+        ..LEADS
+    };
+    grants.look(later, (1, Some(1)), now + ms(2600));
+    assert!(!grants.may_fall(7, SILENCE, now + ms(2700)));
+}
+
+#[test]
+fn a_leader_that_leads_again_without_another_between_knows_the_last_one() {
+    let (mut grants, now) = (Grants::new(0), Instant::now());
+    grants.look(FOLLOWS, (1, Some(5)), now);
+    grants.look(LEADS, (1, Some(1)), now);
+    grants.look(FOLLOWS, (1, Some(1)), now + ms(100));
+    let again = Role {
+        leads: Some(5),
+        ..LEADS
+    };
+    grants.look(again, (1, Some(1)), now + ms(200));
+    assert!(grants.may_fall(5, SILENCE, now + ms(600)));
+    assert!(!grants.may_fall(7, SILENCE, now + ms(600)));
+}
+
+#[test]
+fn a_leader_promises_while_a_majority_has_answered_and_what_was_before_is_applied() {
+    use crate::types::LogId;
+    use openraft::CommittedLeaderId;
+    let mut metrics = Metrics::new_initial(1);
+    metrics.current_term = 3;
+    metrics.millis_since_quorum_ack = Some(1000);
+    metrics.last_applied = Some(LogId::new(CommittedLeaderId::new(3, 1), 9));
+    assert!(!Role::of(&metrics).promises(), "it does not lead");
+    metrics.state = ServerState::Leader;
+    assert!(Role::of(&metrics).promises());
+    assert_eq!(Role::of(&metrics).own_lease(ms(700)), Some(ms(100)));
+    assert_eq!(Role::of(&metrics).own_lease(ms(600)), None);
+    metrics.millis_since_quorum_ack = Some(1001);
+    assert!(!Role::of(&metrics).promises());
+    metrics.millis_since_quorum_ack = Some(0);
+    metrics.last_applied = Some(LogId::new(CommittedLeaderId::new(2, 2), 9));
+    assert!(
+        !Role::of(&metrics).promises(),
+        "what was proposed before may follow"
+    );
+    assert_eq!(Role::of(&metrics).leads, Some(3));
+}

@@ -1,0 +1,677 @@
+//! Cluster membership: the members and the owners of slots. Raft agrees on these and on nothing
+//! else.
+//!
+//! A [`Cluster`] is one member's part in it. It keeps the last [`map::Map`] that the members agreed
+//! on, and follows the next. Without a quorum the map stays as it is, and only changes wait. The
+//! parts are:
+//!
+//! - the state and its changes ([`state`]), and the map that is made from it ([`map`]);
+//! - raft (openraft 0.9, nowhere outside of this module) with its log, vote and snapshot in files;
+//! - pure decisions: which members are up (`detector`), which vote (`voters`), and when to stand
+//!   for election (`election`);
+//! - the tasks that act on these.
+//!
+//! Invariants:
+//! - A participant that voted or acknowledged an entry remembers it, or does not come back under
+//!   the same raft id.
+//! - A member that is cut off raises no term. If it is the leader, it declares no member down.
+//! - Every call of another member has a deadline; every message has a bound.
+
+mod announce;
+mod belonging;
+mod campaign;
+mod detector;
+mod election;
+mod enter;
+mod events;
+mod health;
+mod identity;
+mod journal;
+mod lease;
+mod listen;
+mod log_store;
+pub mod map;
+pub mod member;
+mod network;
+mod participant;
+mod peers;
+pub mod placing;
+mod reconcile;
+pub mod release;
+mod service;
+#[cfg(test)]
+mod simulation;
+mod snapshot;
+pub mod state;
+mod state_machine;
+#[cfg(test)]
+mod storage_tests;
+#[cfg(any(test, feature = "test-util"))]
+pub mod testing;
+#[cfg(test)]
+mod tests;
+mod types;
+pub mod users;
+pub mod view;
+mod voters;
+
+use std::io;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use openraft::SnapshotPolicy;
+use parking_lot::Mutex;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tonic::service::Routes;
+use tonic::transport::Server;
+
+use fonn_auth::tls::Tls;
+use fonn_base::events::Events;
+use fonn_base::hlc::{Hlc, VersionRange};
+use fonn_base::pool::{BlockingPool, PoolError, run_blocking};
+use fonn_base::random::SplitMix64;
+use fonn_base::tasks::{OnShutdown, Tasks};
+use fonn_cold_tier::ColdTier;
+use fonn_proto::grpc::v1::members_server::MembersServer;
+use fonn_proto::grpc::v1::raft_server::RaftServer;
+
+use belonging::Belonging;
+use detector::Detector;
+use identity::Identity;
+use journal::Journal;
+use lease::{Grants, Role};
+use log_store::LogStore;
+use map::Map;
+use member::MemberInfo;
+use network::Network;
+use participant::{Participant, leads};
+use peers::{MESSAGE_LEN_MAX, Peers};
+use release::Release;
+use service::Service;
+use state::{Change, State};
+use state_machine::StateMachine;
+use types::{Raft, RaftId};
+
+pub use service::{map_member, member_state};
+
+pub use detector::Options as DetectorOptions;
+pub use election::Options as ElectionOptions;
+pub use identity::IdentityError;
+pub use journal::JournalError;
+pub use snapshot::SnapshotError;
+
+/// Entries behind the last snapshot when the next is made.
+const SNAPSHOT_ENTRIES: u64 = 1000;
+/// Entries that stay in the log though a snapshot has them, for members that are a little behind.
+const KEPT_ENTRIES: u64 = 200;
+/// Bytes of one piece of a snapshot.
+const SNAPSHOT_PIECE_LEN: u64 = 256 << 10;
+/// How long a piece of a snapshot may take.
+const SNAPSHOT_DEADLINE: Duration = Duration::from_secs(5);
+/// Blocking work of one member that may wait: raft has a few writes under way at most.
+const POOL_QUEUE_MAX: usize = 256;
+/// Requests that one connection may have under way, streams of the map included.
+const STREAMS_MAX: u32 = 256;
+/// A leader that was not heard for so long is not named any more; members are told something of it
+/// several times a second.
+const LEADER_FRESH: Duration = Duration::from_secs(3);
+
+/// How a member comes into a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// It forms a cluster of one, unless its disk says that it belongs to one.
+    Bootstrap,
+    /// It asks these members (host and port) to be taken in, and those it knows from its disk.
+    Join(Vec<String>),
+}
+
+/// Options of a member.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Its name: 1–64 letters, digits, `.`, `_`, `-`.
+    pub id: String,
+    /// How it comes in.
+    pub start: Start,
+    /// Where it listens for other members and routers.
+    pub listen: SocketAddr,
+    /// Host and port at which others reach that; none if it is what it listens on.
+    pub advertise: Option<String>,
+    /// Host and port for clients.
+    pub client_address: String,
+    /// Failure zone.
+    pub zone: String,
+    /// Share of the slots relative to others; 0 owns none.
+    pub weight: u16,
+    /// Version of the software.
+    pub version: String,
+    /// The directory of raft's files. A few MB.
+    pub dir: PathBuf,
+    /// When a member counts as down.
+    pub detector: DetectorOptions,
+    /// When a leader counts as gone.
+    pub election: ElectionOptions,
+    /// Silence after which another member votes in the place of one that is down.
+    pub replace_voter_after: Duration,
+    /// Where what happens to members is told, besides the log.
+    pub events: Option<Events>,
+    /// The certificate by which members know each other, and their authority; with it no client
+    /// without one is answered. It has to be one to call others with ([`Tls::client`]).
+    pub tls: Option<Arc<Tls>>,
+    /// What is served to other members besides.
+    pub services: Routes,
+    /// The clock of the versions that the member gives. None if it gives none.
+    pub versions: Option<Arc<Hlc>>,
+    /// The bucket of the member: members tell each other which segments they have brought there.
+    /// None if it has none.
+    pub segments: Option<ColdTier>,
+    /// Which links are cut.
+    #[cfg(test)]
+    faults: tests::faults::Links,
+}
+
+impl Options {
+    /// Options of a member with the default times, in the zone `default` and of weight 100.
+    #[must_use]
+    pub fn new(
+        id: &str,
+        start: Start,
+        listen: SocketAddr,
+        client_address: &str,
+        dir: PathBuf,
+    ) -> Self {
+        Self {
+            id: id.to_owned(),
+            start,
+            listen,
+            advertise: None,
+            client_address: client_address.to_owned(),
+            zone: "default".to_owned(),
+            weight: 100,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            dir,
+            detector: DetectorOptions::default(),
+            election: ElectionOptions::default(),
+            replace_voter_after: Duration::from_secs(30),
+            events: None,
+            tls: None,
+            services: Routes::default(),
+            versions: None,
+            segments: None,
+            #[cfg(test)]
+            faults: tests::faults::Links::default(),
+        }
+    }
+}
+
+/// Why a member does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterError {
+    /// The directory is not to be used.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// The log is not to be used.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The snapshot is not to be used.
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+    /// The address cannot be listened on.
+    #[error("listening on {address} for members: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// Others cannot reach the address that would be told to them.
+    #[error("others cannot reach {0}: set --advertise to a host and port that they can")]
+    Unreachable(SocketAddr),
+    /// An option is not allowed.
+    #[error("{0}")]
+    Options(String),
+    /// The threads for blocking work do not start, or fail.
+    #[error("blocking work of the cluster: {0}")]
+    Pool(#[from] PoolError),
+    /// The operating system refused.
+    #[error("starting the cluster: {0}")]
+    Io(#[from] io::Error),
+    /// Raft does not start.
+    #[error("raft does not start: {0}")]
+    Raft(String),
+}
+
+/// Why a change did not happen.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChangeError {
+    /// It cannot be, however often it is tried.
+    #[error("refused: {0}")]
+    Refused(String),
+    /// It was made for a state that has passed; another one can be made for the state as it is.
+    #[error("refused: {0}")]
+    Stale(String),
+    /// It was not agreed on in time. It may or may not happen yet; it can be tried again.
+    #[error("not agreed on: {0}")]
+    Unavailable(String),
+}
+
+impl ChangeError {
+    fn no_leader() -> Self {
+        Self::Unavailable("the cluster has no leader at the moment".to_owned())
+    }
+}
+
+impl From<ChangeError> for tonic::Status {
+    fn from(error: ChangeError) -> Self {
+        match error {
+            ChangeError::Refused(why) => Self::failed_precondition(why),
+            ChangeError::Stale(why) => Self::aborted(why),
+            ChangeError::Unavailable(why) => Self::unavailable(why),
+        }
+    }
+}
+
+/// How a member stands in its cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// The cluster; 0 before it belongs to one.
+    pub cluster: u64,
+    /// Its raft id.
+    pub raft_id: u64,
+    /// The epoch of its map.
+    pub epoch: u64,
+    /// The term of raft.
+    pub term: u64,
+    /// The name of the leader it follows, if there is one that it heard a moment ago.
+    pub leader: Option<String>,
+    /// The names of the voters; a raft id where the name is not known.
+    pub voters: Vec<String>,
+    /// Whether it leads, and a majority follows.
+    pub is_leading: bool,
+    /// How long ago it heard a leader; zero if it leads, since its start if it never heard one.
+    pub leader_silence: Duration,
+    /// The last entry of its log.
+    pub last_log_index: Option<u64>,
+    /// The last entry that it applied.
+    pub last_applied_index: Option<u64>,
+}
+
+/// Whether a member may answer for its slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// How long ago it heard a leader; zero if it leads.
+    pub leader_silence: Duration,
+    /// For how long it does not count as down yet, whatever happens. None if the leader is of a
+    /// version that does not promise that.
+    pub lease: Option<Duration>,
+}
+
+/// One member's part in its cluster; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    participant: Arc<Participant>,
+    address: SocketAddr,
+    started: Instant,
+    state_of_start: Arc<State>,
+}
+
+impl Cluster {
+    /// Opens the directory, listens, and starts what the member does; it enters its cluster in the
+    /// background, and until then and without a quorum the map is the last one it had.
+    ///
+    /// # Errors
+    /// [`ClusterError`]; nothing runs then.
+    ///
+    /// # Cancel safety
+    /// Not to be cancelled: a part of it may run on.
+    pub async fn start(options: Options, tasks: &Tasks) -> Result<Self, ClusterError> {
+        let pool = BlockingPool::new("raft", NonZeroUsize::MIN, POOL_QUEUE_MAX)?;
+        let listener = listen(options.listen).await?;
+        let address = listener.local_addr()?;
+        let (dir, id, store_pool) = (options.dir.clone(), options.id.clone(), pool.clone());
+        let release = Release::of(&options.version);
+        let open = move || -> Result<_, ClusterError> {
+            let identity = Identity::open(&dir, &id)?;
+            if identity.cluster() != 0 {
+                Journal::require(&dir)?;
+            }
+            let log = LogStore::open(&dir, store_pool.clone())?;
+            Ok((
+                identity,
+                log,
+                StateMachine::open(&dir, store_pool, release)?,
+            ))
+        };
+        let (identity, log, machine) = run_blocking(&pool, open).await??;
+        let info = info(&options, identity.raft_id(), address)?;
+        let belonging = Belonging::new(identity.raft_id(), identity.cluster());
+        #[cfg(not(test))]
+        let peers = Peers::new(options.tls.clone());
+        #[cfg(test)]
+        let peers = Peers::new(
+            options.tls.clone(),
+            options.faults.from(&info.cluster_address),
+        );
+        let network = Network {
+            peers: peers.clone(),
+            belonging: belonging.clone(),
+        };
+        let (states, past) = (machine.subscribe(), machine.past());
+        let config = Arc::new(raft_config(&options)?);
+        let raft = Raft::new(identity.raft_id(), config, network, log.clone(), machine)
+            .await
+            .map_err(|error| ClusterError::Raft(error.to_string()))?;
+        // No member is heard yet, so this is what the disk knows.
+        let state_of_start = Arc::clone(&states.borrow());
+        let state = Arc::clone(&state_of_start);
+        let map = run_blocking(&pool, move || Map::new(&state)).await?;
+        let (maps_in, maps) = watch::channel(Arc::new(map));
+        let participant = Arc::new(Participant {
+            detector: Mutex::new(Detector::new(options.detector)),
+            grants: Mutex::new(Grants::new(SplitMix64::from_entropy().next_u64())),
+            lease: Mutex::default(),
+            options,
+            info,
+            identity: Mutex::new(identity),
+            belonging,
+            raft,
+            log,
+            pool,
+            states,
+            maps,
+            past,
+            peers,
+            // It may have voted, or acknowledged, a moment ago: the leader it heard then has its
+            // vote for as long as if that was now.
+            heard: watch::Sender::new(Some(Instant::now())),
+            closing: watch::Sender::new(false),
+        });
+        let it = || Arc::clone(&participant);
+        tasks.spawn("cluster-map", OnShutdown::Abort, follow_maps(it(), maps_in));
+        tasks.spawn("cluster-events", OnShutdown::Abort, events::run(it()));
+        tasks.spawn("cluster-campaign", OnShutdown::Abort, campaign::run(it()));
+        tasks.spawn("cluster-ask", OnShutdown::Abort, health::ask(it()));
+        tasks.spawn("cluster-decide", OnShutdown::Abort, health::decide(it()));
+        tasks.spawn("cluster-reconcile", OnShutdown::Abort, reconcile::run(it()));
+        tasks.spawn("cluster-enter", OnShutdown::Abort, enter::run(it()));
+        if let Some(tier) = &participant.options.segments {
+            let announce = announce::run(it(), tier.clone());
+            tasks.spawn("cluster-announce", OnShutdown::Abort, announce);
+        }
+        let (accepted, incoming) = listen::channel();
+        let tls = participant.options.tls.clone();
+        tasks.spawn(
+            "cluster-accept",
+            OnShutdown::Abort,
+            listen::accept(listener, tls, listen::Limits::default(), accepted),
+        );
+        tasks.spawn("cluster-serve", OnShutdown::Wait, serve(it(), incoming));
+        Ok(Self {
+            participant,
+            address,
+            started: Instant::now(),
+            state_of_start,
+        })
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn node_id(&self) -> &str {
+        &self.participant.info.id
+    }
+
+    /// HOST:PORT of the cluster port of a member, this one among them.
+    ///
+    /// # Errors
+    /// NOT_FOUND if there is none of that name.
+    pub fn address_of(&self, member: &str) -> Result<String, tonic::Status> {
+        let map = self.participant.maps.borrow().clone();
+        let known = map.member(member).ok_or_else(|| {
+            let names: Vec<&str> = map.members.iter().map(|it| it.id.as_str()).collect();
+            let names = names.join(", ");
+            tonic::Status::not_found(format!("there is no member `{member}`; there are: {names}"))
+        })?;
+        Ok(known.cluster_address.clone())
+    }
+
+    /// The certificate by which it knows other members, if they have any.
+    #[must_use]
+    pub fn tls(&self) -> Option<Arc<Tls>> {
+        self.participant.options.tls.clone()
+    }
+
+    /// The silence after which a member is down (`--down-after` of this process).
+    #[must_use]
+    pub fn down_after(&self) -> Duration {
+        self.participant.options.detector.silence
+    }
+
+    /// The directory of what it has agreed to.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.participant.options.dir
+    }
+
+    /// Host and port for clients.
+    #[must_use]
+    pub fn client_address(&self) -> &str {
+        &self.participant.info.client_address
+    }
+
+    /// Where it listens for other members.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The map that was agreed on last, and each newer one. Of epoch 0 before the member has
+    /// entered.
+    #[must_use]
+    pub fn map(&self) -> watch::Receiver<Arc<Map>> {
+        self.participant.maps.clone()
+    }
+
+    /// What was agreed on before it started, as far as its disk knew: its map may be newer by the
+    /// time of the look.
+    #[must_use]
+    pub fn state_of_start(&self) -> Arc<State> {
+        Arc::clone(&self.state_of_start)
+    }
+
+    /// What was agreed on at the epochs between two, without these, in order: a caller that waits
+    /// for the newest map may miss maps in between. None if one of them is not known any more,
+    /// after a long absence.
+    #[must_use]
+    pub fn states_between(&self, after: u64, before: u64) -> Vec<Arc<State>> {
+        self.participant.past.between(after, before)
+    }
+
+    /// All that was agreed on: the map's source, and namespaces, users and settings.
+    #[must_use]
+    pub fn state(&self) -> watch::Receiver<Arc<State>> {
+        self.participant.states.clone()
+    }
+
+    /// Changes what members agree on, through the leader, wherever it is. Returns the epoch behind
+    /// the change; this member's own map may be a moment behind.
+    ///
+    /// # Errors
+    /// [`ChangeError::Refused`] for good; [`ChangeError::Unavailable`] if it was not agreed on
+    /// within `deadline`.
+    ///
+    /// # Cancel safety
+    /// Cancelling it loses the answer; the change may happen. Changes can be made twice.
+    pub async fn propose(&self, change: Change, deadline: Duration) -> Result<u64, ChangeError> {
+        self.participant.propose(change, deadline).await
+    }
+
+    /// How it stands.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let participant = &self.participant;
+        let metrics = participant.metrics();
+        let state = participant.state();
+        let name = |id: RaftId| {
+            let member = state.by_raft_id(id);
+            member.map_or_else(|| format!("{id:x}"), |member| member.info.id.clone())
+        };
+        let membership = metrics.membership_config.membership();
+        let heard = participant.heard(&metrics).unwrap_or(self.started);
+        let leader_silence = heard.elapsed();
+        Status {
+            cluster: participant.belonging.cluster(),
+            raft_id: participant.raft_id(),
+            epoch: state.epoch,
+            term: metrics.current_term,
+            // raft forgets its leader when another term begins, and there is none without a
+            // majority.
+            leader: metrics
+                .current_leader
+                .filter(|_| leader_silence < LEADER_FRESH)
+                .map(name),
+            voters: membership.voter_ids().map(name).collect(),
+            is_leading: leads(&metrics),
+            leader_silence,
+            last_log_index: metrics.last_log_index,
+            last_applied_index: metrics.last_applied.map(|log_id| log_id.index),
+        }
+    }
+
+    /// The range of versions of an epoch, if that is the newest one that this member knows.
+    #[must_use]
+    pub fn versions_of(&self, epoch: u64) -> Option<VersionRange> {
+        let state = self.participant.states.borrow();
+        (state.epoch == epoch).then_some(state.versions)
+    }
+
+    /// Whether it may answer for its slots, if it has applied the map of `epoch`; to be asked
+    /// often.
+    #[must_use]
+    pub fn standing(&self, epoch: u64) -> Standing {
+        let (participant, now) = (&self.participant, Instant::now());
+        let role = Role::of(&participant.metrics());
+        let state = participant.state();
+        let heard = self.status().leader_silence;
+        let is_leaving = participant.grants.lock().is_leaving(participant.raft_id());
+        let mut lease = participant.lease.lock();
+        if role.leads.is_some() {
+            lease.lead();
+        }
+        let own_lease = role.own_lease(participant.options.election.lease);
+        if let Some(left) = own_lease.filter(|_| !is_leaving) {
+            // No other leader is elected before, and declares it down.
+            let member = state.by_raft_id(participant.raft_id());
+            let since = member.map_or(state.epoch, |member| member.since);
+            lease.promise(since, now + left, now);
+        }
+        Standing {
+            leader_silence: lease.silence(now).map_or(heard, |it| it.min(heard)),
+            lease: lease.left(epoch, now),
+        }
+    }
+
+    /// Stops, to be called before the tasks are finished: streams end, calls are refused, raft
+    /// writes what it has begun. The map stays readable.
+    pub async fn stop(&self) {
+        self.participant.closing.send_replace(true);
+        if let Err(error) = self.participant.raft.shutdown().await {
+            tracing::error!(%error, "raft did not stop in order");
+        }
+    }
+}
+
+async fn listen(address: SocketAddr) -> Result<TcpListener, ClusterError> {
+    let listener = TcpListener::bind(address).await;
+    listener.map_err(|source| ClusterError::Listen { address, source })
+}
+
+fn info(
+    options: &Options,
+    raft_id: RaftId,
+    address: SocketAddr,
+) -> Result<MemberInfo, ClusterError> {
+    let cluster_address = match &options.advertise {
+        Some(advertised) => advertised.clone(),
+        None if address.ip().is_unspecified() => return Err(ClusterError::Unreachable(address)),
+        None => address.to_string(),
+    };
+    let info = MemberInfo {
+        id: options.id.clone(),
+        raft_id,
+        client_address: options.client_address.clone(),
+        cluster_address,
+        zone: options.zone.clone(),
+        weight: options.weight,
+        version: options.version.clone(),
+    };
+    info.validate().map_err(ClusterError::Options)?;
+    Ok(info)
+}
+
+fn raft_config(options: &Options) -> Result<openraft::Config, ClusterError> {
+    let millis = |duration: Duration| duration.as_millis() as u64;
+    let lease = millis(options.election.lease);
+    let config = openraft::Config {
+        cluster_name: "fonn".to_owned(),
+        heartbeat_interval: millis(options.election.heartbeat),
+        // The upper one is the lease that a leader has of its followers. Neither starts an
+        // election: that is `campaign`'s part.
+        election_timeout_min: lease.saturating_sub(1),
+        election_timeout_max: lease,
+        enable_elect: false,
+        snapshot_policy: SnapshotPolicy::LogsSinceLast(SNAPSHOT_ENTRIES),
+        max_in_snapshot_log_to_keep: KEPT_ENTRIES,
+        snapshot_max_chunk_size: SNAPSHOT_PIECE_LEN,
+        install_snapshot_timeout: millis(SNAPSHOT_DEADLINE),
+        ..openraft::Config::default()
+    };
+    let valid = config.validate();
+    valid.map_err(|error| ClusterError::Options(error.to_string()))
+}
+
+/// Makes a map of each state that has a new one.
+async fn follow_maps(participant: Arc<Participant>, maps: watch::Sender<Arc<Map>>) {
+    let mut states = participant.states.clone();
+    loop {
+        let state = Arc::clone(&states.borrow_and_update());
+        let known = maps.borrow().epoch;
+        if state.epoch != known {
+            match run_blocking(&participant.pool, move || Map::new(&state)).await {
+                Ok(map) => drop(maps.send_replace(Arc::new(map))),
+                Err(error) => tracing::error!(%error, "making the map failed"),
+            }
+        }
+        tokio::select! {
+            changed = states.changed() => if changed.is_err() { return },
+            () = participant.closed() => return,
+        }
+    }
+}
+
+async fn serve(
+    participant: Arc<Participant>,
+    incoming: tokio_stream::wrappers::ReceiverStream<io::Result<listen::Guarded>>,
+) {
+    let service = Service(Arc::clone(&participant));
+    let raft = RaftServer::new(service.clone())
+        .max_decoding_message_size(MESSAGE_LEN_MAX)
+        .max_encoding_message_size(MESSAGE_LEN_MAX);
+    let members = MembersServer::new(service)
+        .max_decoding_message_size(MESSAGE_LEN_MAX)
+        .max_encoding_message_size(MESSAGE_LEN_MAX);
+    let routes = participant.options.services.clone();
+    let routes = routes.add_service(raft).add_service(members);
+    let served = Server::builder()
+        .max_concurrent_streams(STREAMS_MAX)
+        .http2_keepalive_interval(Some(listen::TEST_PERIOD))
+        .http2_keepalive_timeout(Some(listen::TEST_PERIOD))
+        .add_routes(routes)
+        .serve_with_incoming_shutdown(incoming, participant.closed())
+        .await;
+    if let Err(error) = served {
+        tracing::error!(%error, "serving members ended");
+    }
+}

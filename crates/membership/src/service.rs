@@ -1,0 +1,355 @@
+//! The services on `--cluster-listen`.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use openraft::raft::{
+    AppendEntriesRequest, AppendEntriesResponse, InstallSnapshotRequest, VoteRequest,
+};
+use tokio_stream::wrappers::WatchStream;
+use tokio_stream::{Stream, StreamExt};
+use tonic::{Request, Response, Status};
+
+use fonn_proto::grpc::v1;
+use fonn_proto::grpc::v1::members_server::Members;
+use fonn_proto::grpc::v1::raft_server::Raft;
+use fonn_proto::placement::rows;
+
+use super::election::Voter;
+use super::lease::Question;
+use super::map::{Map, MapMember};
+use super::member::{MemberInfo, MemberState};
+use super::network::{json, parse};
+use super::participant::Participant;
+use super::snapshot;
+use super::state::Change;
+use super::types::{LogId, TypeConfig};
+use super::users;
+
+/// A request of a member that has to be agreed on takes at most this long.
+const CHANGE_DEADLINE: Duration = Duration::from_secs(3);
+
+/// The services of one member.
+#[derive(Clone, Debug)]
+pub(super) struct Service(pub(super) Arc<Participant>);
+
+#[tonic::async_trait]
+impl Raft for Service {
+    async fn append(
+        &self,
+        request: Request<v1::RaftRequest>,
+    ) -> Result<Response<v1::RaftResponse>, Status> {
+        let request = request.into_inner();
+        self.0.belonging.check(request.ends.as_ref())?;
+        let append: AppendEntriesRequest<TypeConfig> = parse(request.version, &request.payload)?;
+        let result = self.0.raft.append_entries(append).await;
+        if matches!(&result, Ok(response) if !matches!(response, AppendEntriesResponse::HigherVote(_)))
+        {
+            self.0.hear_leader();
+        }
+        answer(&result)
+    }
+
+    async fn vote(
+        &self,
+        request: Request<v1::RaftRequest>,
+    ) -> Result<Response<v1::RaftResponse>, Status> {
+        let request = request.into_inner();
+        self.0.belonging.check(request.ends.as_ref())?;
+        let mut vote: VoteRequest<u64> = parse(request.version, &request.payload)?;
+        // Raft compares with all of the log, and is told what suffices where less is to be
+        // defended. If the log grows meanwhile, it does not suffice any more.
+        let last_log = self.0.log.last();
+        if vote.last_log_id >= self.0.defended().await {
+            vote.last_log_id = vote.last_log_id.max(last_log);
+        }
+        answer(&self.0.raft.vote(vote).await)
+    }
+
+    async fn pre_vote(
+        &self,
+        request: Request<v1::PreVoteRequest>,
+    ) -> Result<Response<v1::PreVoteResponse>, Status> {
+        let request = request.into_inner();
+        self.0.belonging.check(request.ends.as_ref())?;
+        let candidate: Option<LogId> = parse(request.version, &request.last_log)?;
+        let voter = Voter {
+            heard: self.0.heard(&self.0.metrics()),
+            last_log: self.0.defended().await,
+        };
+        let lease = self.0.options.election.lease;
+        let granted = voter.would_vote(candidate, lease, Instant::now());
+        Ok(Response::new(v1::PreVoteResponse { granted }))
+    }
+
+    async fn snapshot(
+        &self,
+        request: Request<v1::SnapshotRequest>,
+    ) -> Result<Response<v1::RaftResponse>, Status> {
+        let request = request.into_inner();
+        self.0.belonging.check(request.ends.as_ref())?;
+        // The offset becomes a length in memory.
+        if request.offset.saturating_add(request.data.len() as u64) > snapshot::LEN_MAX {
+            let why = format!("a snapshot is longer than {} bytes", snapshot::LEN_MAX);
+            return Err(Status::invalid_argument(why));
+        }
+        let install = InstallSnapshotRequest {
+            vote: parse(request.version, &request.vote)?,
+            meta: parse(request.version, &request.meta)?,
+            offset: request.offset,
+            data: request.data,
+            done: request.done,
+        };
+        let vote = install.vote;
+        let result = self.0.raft.install_snapshot(install).await;
+        if matches!(&result, Ok(response) if response.vote <= vote) {
+            self.0.hear_leader();
+        }
+        answer(&result)
+    }
+}
+
+/// The result of raft as an answer.
+fn answer(result: &impl serde::Serialize) -> Result<Response<v1::RaftResponse>, Status> {
+    let payload = json(result)?;
+    Ok(Response::new(v1::RaftResponse { payload }))
+}
+
+#[tonic::async_trait]
+impl Members for Service {
+    type MapStream = Messages<v1::ClusterMap>;
+    type UsersStream = Messages<v1::ClusterUsers>;
+
+    async fn join(
+        &self,
+        request: Request<v1::JoinRequest>,
+    ) -> Result<Response<v1::JoinResponse>, Status> {
+        let mut request = request.into_inner();
+        let own = self.0.belonging.cluster();
+        // A member without a cluster asks for any.
+        let wanted = if request.cluster == 0 {
+            own
+        } else {
+            request.cluster
+        };
+        self.0.belonging.check_cluster(wanted)?;
+        let info = info(&request)?;
+        match self.0.leader() {
+            Some((leader, _)) if leader == self.0.raft_id() => {
+                let newest = request.newest_version;
+                self.0.admit(info, newest, CHANGE_DEADLINE).await?;
+            }
+            Some((_, address)) if !request.forwarded => {
+                request.forwarded = true;
+                self.0
+                    .forward_join(&address, request, CHANGE_DEADLINE)
+                    .await?;
+            }
+            _ => return Err(no_leader()),
+        }
+        Ok(Response::new(v1::JoinResponse { cluster: own }))
+    }
+
+    async fn propose(
+        &self,
+        request: Request<v1::ProposeRequest>,
+    ) -> Result<Response<v1::ProposeResponse>, Status> {
+        let request = request.into_inner();
+        self.0.belonging.check_cluster(request.cluster)?;
+        let change: Change = parse(request.version, &request.change)?;
+        if change.is_unknown() {
+            return Err(Status::invalid_argument(
+                "this member, which leads or was asked, does not know the change: upgrade it first",
+            ));
+        }
+        if change.concerns_users() && self.0.options.tls.is_none() {
+            // They would come into force with the first certificate.
+            return Err(Status::failed_precondition(
+                "users are agreed on by members that know each other by certificates: --tls-client-ca",
+            ));
+        }
+        let epoch = if request.forwarded {
+            self.0.propose_here(change, CHANGE_DEADLINE).await
+        } else {
+            self.0.propose(change, CHANGE_DEADLINE).await
+        };
+        Ok(Response::new(v1::ProposeResponse { epoch: epoch? }))
+    }
+
+    async fn ping(
+        &self,
+        request: Request<v1::PingRequest>,
+    ) -> Result<Response<v1::PingResponse>, Status> {
+        let request = request.into_inner();
+        self.0.belonging.check(request.ends.as_ref())?;
+        let from = request.ends.as_ref().map_or(0, |ends| ends.source);
+        // A member whose raft has stopped (its disk failed) follows no map any more.
+        if let Err(error) = self.0.metrics().running_state {
+            return Err(Status::unavailable(error.to_string()));
+        }
+        let epoch = self.0.states.borrow().epoch;
+        self.0.hear_version(from, request.version);
+        self.0.hear_question(Question {
+            from,
+            sequence: request.sequence,
+            granted: request.granted,
+            is_leading: request.is_leading,
+            epoch: request.epoch,
+        });
+        let version = self.0.newest_version();
+        Ok(Response::new(v1::PingResponse { epoch, version }))
+    }
+
+    async fn announce(
+        &self,
+        request: Request<v1::AnnounceRequest>,
+    ) -> Result<Response<v1::AnnounceResponse>, Status> {
+        let request = request.into_inner();
+        self.0.belonging.check(request.ends.as_ref())?;
+        self.0.hear_announcement(&request)?;
+        Ok(Response::new(v1::AnnounceResponse {}))
+    }
+
+    async fn map(
+        &self,
+        request: Request<v1::MapRequest>,
+    ) -> Result<Response<Self::MapStream>, Status> {
+        let wanted = request.into_inner().cluster;
+        let own = self.0.belonging.cluster();
+        self.0
+            .belonging
+            .check_cluster(if wanted == 0 { own } else { wanted })?;
+        let maps = WatchStream::new(self.0.maps.clone())
+            .filter(|map| map.epoch > 0)
+            .map(|map| message(&map));
+        Ok(Response::new(self.until_closed(maps)))
+    }
+
+    async fn users(
+        &self,
+        request: Request<v1::UsersRequest>,
+    ) -> Result<Response<Self::UsersStream>, Status> {
+        let wanted = request.into_inner().cluster;
+        let own = self.0.belonging.cluster();
+        self.0
+            .belonging
+            .check_cluster(if wanted == 0 { own } else { wanted })?;
+        if self.0.options.tls.is_none() {
+            let why = "members know each other by no certificate: start them with --tls-client-ca";
+            return Err(Status::failed_precondition(why));
+        }
+        let mut told = None;
+        let users = WatchStream::new(self.0.states.clone())
+            .filter(move |state| {
+                let is_new = state.cluster != 0 && told != Some(state.users_revision);
+                told = Some(state.users_revision);
+                is_new
+            })
+            .map(|state| users::message(&state));
+        Ok(Response::new(self.until_closed(users)))
+    }
+}
+
+/// What is sent one after the other.
+type Messages<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+impl Service {
+    /// A stream that ends with the member.
+    fn until_closed<T: Send + 'static>(
+        &self,
+        messages: impl Stream<Item = T> + Send + 'static,
+    ) -> Messages<T> {
+        let participant = Arc::clone(&self.0);
+        let closed = once(async move { participant.closed().await });
+        // The first `None` is the end.
+        let messages = messages.map(|message| Some(Ok(message))).merge(closed);
+        Box::pin(messages.map_while(|item| item))
+    }
+}
+
+/// A stream of one `None`, when `future` is done.
+fn once<T>(future: impl Future<Output = ()> + Send) -> impl Stream<Item = Option<T>> + Send
+where
+    T: Send,
+{
+    Once(Some(Box::pin(future)), std::marker::PhantomData)
+}
+
+struct Once<F, T>(Option<Pin<Box<F>>>, std::marker::PhantomData<fn() -> T>);
+
+impl<F: Future<Output = ()>, T> Stream for Once<F, T> {
+    type Item = Option<T>;
+
+    fn poll_next(
+        self: Pin<&mut Self>,
+        ctx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Option<T>>> {
+        let this = self.get_mut();
+        let Some(future) = this.0.as_mut() else {
+            return std::task::Poll::Ready(None);
+        };
+        std::task::ready!(future.as_mut().poll(ctx));
+        this.0 = None;
+        std::task::Poll::Ready(Some(None))
+    }
+}
+
+fn no_leader() -> Status {
+    Status::unavailable("the cluster has no leader at the moment: try again")
+}
+
+fn info(request: &v1::JoinRequest) -> Result<MemberInfo, Status> {
+    let weight = u16::try_from(request.weight)
+        .map_err(|_| Status::invalid_argument("the weight must be 0 to 65535"))?;
+    let info = MemberInfo {
+        id: request.id.clone(),
+        raft_id: request.raft_id,
+        client_address: request.client_address.clone(),
+        cluster_address: request.cluster_address.clone(),
+        zone: request.zone.clone(),
+        weight,
+        version: request.version.clone(),
+    };
+    info.validate().map_err(Status::invalid_argument)?;
+    Ok(info)
+}
+
+/// A map as it is sent.
+pub(super) fn message(map: &Map) -> v1::ClusterMap {
+    v1::ClusterMap {
+        cluster: map.cluster,
+        epoch: map.epoch,
+        replicas: map.replicas.into(),
+        members: map.members.iter().map(map_member).collect(),
+        owners: rows::encode(map.owners.iter().copied()),
+    }
+}
+
+/// A member of a map as it is sent.
+#[must_use]
+pub fn map_member(member: &MapMember) -> v1::ClusterMember {
+    v1::ClusterMember {
+        id: member.id.clone(),
+        client_address: member.client_address.clone(),
+        cluster_address: member.cluster_address.clone(),
+        zone: member.zone.clone(),
+        weight: member.weight.into(),
+        share: member.share.into(),
+        state: member_state(member.state).into(),
+        incarnation: member.incarnation,
+        version: member.version.clone(),
+    }
+}
+
+/// The state of a member as it is sent.
+#[must_use]
+pub const fn member_state(state: MemberState) -> v1::MemberState {
+    match state {
+        MemberState::Joining => v1::MemberState::Joining,
+        MemberState::Active => v1::MemberState::Active,
+        MemberState::Draining => v1::MemberState::Draining,
+        MemberState::Down => v1::MemberState::Down,
+        MemberState::Removed => v1::MemberState::Removed,
+    }
+}
