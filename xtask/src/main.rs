@@ -3,6 +3,7 @@
 mod admin_api;
 mod cluster;
 mod codegen;
+mod crates;
 mod generated;
 mod metrics_list;
 mod prose;
@@ -28,6 +29,7 @@ Commands:
   prose          print words and sentences of each document, of this repository or of the directory DIR
                  (--lower writes lower numbers into xtask/prose.ratchet)
   codegen        write proto/src/gen/ from proto/fonn/v1/*.proto
+  crates         write the graph and the table of crates in docs/architecture.md, from the manifests
   admin-api      write the reference of the admin port, docs/admin-api.md, from the comments of these
   protocols      write the tables of docs/protocols.md
   sample-config  write deploy/config/node.sample.toml and the settings in README.md
@@ -73,6 +75,7 @@ fn run() -> Result<ExitCode> {
         }
         ["prose", dir] => print_prose(Path::new(dir)),
         ["codegen"] => write(&codegen::FILES),
+        ["crates"] => write(&crates::FILES),
         ["admin-api"] => write(&admin_api::FILES),
         ["protocols"] => write(&protocols::FILES),
         ["sample-config"] => write(&settings::FILES),
