@@ -19,8 +19,8 @@ const LINGER_LEN_MAX: usize = 64 << 20;
 /// Times of a connection. The defaults are what node and router run with; tests shorten them.
 #[derive(Clone, Debug)]
 pub struct Times {
-    /// From the first byte of a request over HTTP/1 to the end of its head. Also from the start of a connection
-    /// to its first request that was let in, if clients have to log in or speak TLS.
+    /// From the first byte of a request over HTTP/1 to the end of its head. Also from the start of
+    /// a connection to its first request that was let in, if clients have to log in or speak TLS.
     pub head_max: Duration,
     /// How long a connection may wait for its next request.
     pub idle_max: Duration,
