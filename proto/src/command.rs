@@ -23,9 +23,9 @@ pub const fn is_hidden(flags: u32) -> bool {
     matches!(flags, MANIFEST_FLAGS | PACKED_FLAGS)
 }
 
-/// What the keys of lists begin with by which the HTTP port restores caches of GitHub Actions. In a
-/// namespace that keeps first values they are the only entries that change: the list of an entry
-/// grows with each entry of its version.
+/// What the keys begin with under which the HTTP port keeps lists for the cache of GitHub Actions:
+/// one for each version, with the keys of its archives. They are the only entries that change in a
+/// namespace that keeps first values, since a list grows with each archive.
 pub const ACTIONS_LISTS: &[u8] = b"actions/index/";
 
 /// Longest key accepted over RESP, in bytes. Redis allows 512 MiB; a cache key has no need of it,

@@ -9,8 +9,8 @@
 //! since the entry's last move, so that it leaves at most an eighth of the list early.
 //!
 //! Moves are counted in epochs of a sixteenth of the list, and a slot keeps the epoch (6 bits) of
-//! its last move. After 64 epochs, four turns of the list, an entry can look freshly moved. Within
-//! one second that takes many moves of a long list, and no moves of others count in a short one.
+//! its last move. After 64 epochs, four turns of the list, an entry can look freshly moved. In a
+//! long list that takes more than a thousand moves in one second. A short list ignores epochs.
 
 use super::LruMode;
 use super::slab::{NIL, Slab};
@@ -26,7 +26,8 @@ const EPOCHS_PER_TURN: usize = 16;
 /// Epochs after which a use moves the entry of a long list again.
 const EPOCHS_TO_MOVE: u8 = 2;
 
-/// A list of fewer entries is short.
+/// Entries from which on a list is long. In a shorter one the epochs of a second would not do:
+/// 64 of them are a few hundred moves.
 const LONG_LEN: usize = 256;
 
 /// The part of a list that may come in one second while the order within it does not matter.
