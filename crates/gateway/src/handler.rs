@@ -164,7 +164,10 @@ impl<S: Store> Front<S> {
     /// Publishes what is counted.
     pub fn register(&self, metrics: &Metrics) {
         let front = self.clone();
-        metrics.on_scrape(move |snapshot| front.0.figures.publish(snapshot));
+        metrics.on_scrape(move |snapshot| {
+            front.0.figures.publish(snapshot);
+            front.0.outstanding.publish(snapshot);
+        });
     }
 
     /// What each identity did with each tool since the process started.

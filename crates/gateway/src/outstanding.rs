@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use fonn_base::metrics::Snapshot;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
@@ -83,6 +84,17 @@ impl Outstanding {
             }
             sleep(POLL_INTERVAL).await;
         }
+    }
+
+    /// Publishes how much is unread.
+    pub(crate) fn publish(&self, snapshot: &mut Snapshot) {
+        let bytes = self.0.lock().bytes;
+        snapshot.gauge(
+            "fonn_http_unread_bytes",
+            "Bytes of responses over HTTP that clients have not read yet.",
+            &[],
+            bytes as f64,
+        );
     }
 
     fn try_count<S: Store>(&self, store: &S, life: &Arc<Life>, bytes: usize) -> Option<u64> {

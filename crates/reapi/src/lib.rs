@@ -116,6 +116,8 @@ methods! {
     QueryWriteStatus = "/google.bytestream.ByteStream/QueryWriteStatus", "QueryWriteStatus";
     /// Tells that the server serves.
     HealthCheck = "/grpc.health.v1.Health/Check", "HealthCheck";
+    /// Tells that the server serves, whenever that changes.
+    HealthWatch = "/grpc.health.v1.Health/Watch", "HealthWatch";
 }
 
 impl Method {

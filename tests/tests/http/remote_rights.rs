@@ -5,9 +5,9 @@ use bytes::Bytes;
 use fonn_reapi::messages::{
     ActionResult, BatchReadBlobsRequest, BatchReadBlobsResponse, BatchUpdateBlobsRequest, Digest,
     Directory, FileNode, FindMissingBlobsRequest, FindMissingBlobsResponse, GetActionResultRequest,
-    GetCapabilitiesRequest, GetTreeRequest, OutputFile, QueryWriteStatusRequest,
-    QueryWriteStatusResponse, ReadRequest, ServerCapabilities, SpliceBlobRequest, SplitBlobRequest,
-    UpdateActionResultRequest, batch_update_blobs_request,
+    GetCapabilitiesRequest, GetTreeRequest, HealthCheckRequest, OutputFile,
+    QueryWriteStatusRequest, QueryWriteStatusResponse, ReadRequest, ServerCapabilities,
+    SpliceBlobRequest, SplitBlobRequest, UpdateActionResultRequest, batch_update_blobs_request,
 };
 use fonn_reapi::{DigestFunction, Hasher, Method, frame};
 use prost::Message as _;
@@ -43,9 +43,10 @@ const WRITE: Row = [
 ];
 
 /// All calls, in an order in which no write needs a later one.
-const TABLE: [(Method, Row); 13] = [
+const TABLE: [(Method, Row); 14] = [
     (Method::GetCapabilities, OPEN),
     (Method::HealthCheck, OPEN),
+    (Method::HealthWatch, [Code::Unimplemented; 4]),
     (Method::UpdateActionResult, WRITE),
     (Method::BatchUpdateBlobs, WRITE),
     (Method::SpliceBlob, WRITE),
@@ -162,9 +163,8 @@ fn status_request() -> QueryWriteStatusRequest {
 fn messages(method: Method) -> Vec<Bytes> {
     let instance_name = INSTANCE.to_owned();
     let message = match method {
-        Method::GetCapabilities | Method::HealthCheck => {
-            frame(&GetCapabilitiesRequest { instance_name })
-        }
+        Method::GetCapabilities => frame(&GetCapabilitiesRequest { instance_name }),
+        Method::HealthCheck | Method::HealthWatch => frame(&HealthCheckRequest::default()),
         Method::UpdateActionResult => {
             let file = OutputFile {
                 digest: Some(digest_of(STREAMED)),

@@ -6,6 +6,7 @@
 
 mod blobs;
 mod chunks;
+mod health;
 mod inbound;
 mod reply;
 mod results;
@@ -130,7 +131,10 @@ impl<S: Store> Front<S> {
         }
         // Load balancers have no credentials.
         if method == Some(Method::HealthCheck) {
-            return Ok(Reply::serving());
+            return health::check(request.into_body()).await;
+        }
+        if method == Some(Method::HealthWatch) {
+            return Err(health::unwatched());
         }
         let admitted = self.admit_connection(request.headers(), call).await;
         let Admitted { scope, role, .. } = admitted.map_err(|refused| refusal_of(&refused))?;
@@ -151,7 +155,10 @@ impl<S: Store> Front<S> {
         let terms = call.terms(self.store());
         let mut inbound = Inbound::new(terms, request.into_body(), &self.figures().remote);
         match method {
-            Method::GetCapabilities | Method::HealthCheck => Ok(Reply::serving()),
+            // They were answered before the login.
+            Method::GetCapabilities | Method::HealthCheck | Method::HealthWatch => {
+                Err(health::unwatched())
+            }
             Method::GetActionResult => caller.get_action_result(&mut inbound).await,
             Method::UpdateActionResult => caller.update_action_result(&mut inbound).await,
             Method::FindMissingBlobs => caller.find_missing_blobs(&mut inbound).await,

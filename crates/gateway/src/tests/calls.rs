@@ -1,6 +1,7 @@
 //! What each call of the Remote Execution API is answered with.
 
 mod functions;
+mod health;
 mod long;
 mod packed;
 mod uploads;
@@ -278,12 +279,6 @@ async fn capabilities_are_those_that_bazel_2_1_takes() {
         .raw("/build.bazel.remote.execution.v2.Execution/Execute", "")
         .await;
     assert_eq!(code, UNIMPLEMENTED);
-    assert_eq!(
-        site.raw("/grpc.health.v1.Health/Check", frame(&Digest::default()))
-            .await
-            .0,
-        OK
-    );
 }
 
 #[tokio::test]

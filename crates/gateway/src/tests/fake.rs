@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fonn_admin::HostNames;
-use fonn_auth::{Security, Source};
+use fonn_auth::{Authenticator, Security, Source};
 use fonn_proto::{Failure, Space, Version};
 use fonn_server::{Event, Scope, Tuning};
 use http_body::Body;
@@ -283,6 +283,17 @@ pub fn front(store: &Fake) -> Front<Fake> {
         Security::default(),
         options(Times::default()),
     )
+}
+
+/// A front with users, and its store.
+pub fn guarded(users: Arc<Authenticator>) -> (Fake, Front<Fake>) {
+    let security = Security {
+        users: Some(users),
+        ..Security::default()
+    };
+    let store = Fake::with_tuning(Tuning::default());
+    let front = Front::new(store.clone(), security, options(Times::default()));
+    (store, front)
 }
 
 /// A response that was read to its end.

@@ -8,32 +8,22 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use fonn_auth::testing::directory;
-use fonn_auth::{Authenticator, Refusal, Security};
-use fonn_server::Tuning;
+use fonn_auth::{Authenticator, Refusal};
 use http_body_util::Full;
 use hyper::header::AUTHORIZATION;
 use hyper::{Request, StatusCode};
 
-use super::fake::{Fake, options};
-use crate::handler::{Front, Peer};
+use super::fake::guarded;
+use crate::handler::Peer;
 use crate::life::{Life, Times};
 
 /// `ci` with the password of all users of tests.
 const LOGIN: &str = "Basic Y2k6aHVudGVyIDI=";
 
-fn guarded(users: Arc<Authenticator>) -> Front<Fake> {
-    let security = Security {
-        users: Some(users),
-        ..Security::default()
-    };
-    let store = Fake::with_tuning(Tuning::default());
-    Front::new(store, security, options(Times::default()))
-}
-
 #[tokio::test]
 async fn a_connection_whose_password_is_checked_gives_way_to_no_newer_one() {
     let users = Arc::new(Authenticator::new(directory(&[("ci", "read-write")])).unwrap());
-    let front = guarded(Arc::clone(&users));
+    let (_, front) = guarded(Arc::clone(&users));
     let peer = Peer {
         address: IpAddr::V4(Ipv4Addr::LOCALHOST),
         is_encrypted: false,
@@ -62,7 +52,7 @@ async fn a_connection_whose_password_is_checked_gives_way_to_no_newer_one() {
 #[tokio::test]
 async fn a_read_whose_login_cannot_be_checked_now_is_a_miss() {
     let users = Arc::new(Authenticator::new(directory(&[("ci", "read-write")])).unwrap());
-    let front = guarded(Arc::clone(&users));
+    let (_, front) = guarded(Arc::clone(&users));
     let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let peer = Peer {
         address,

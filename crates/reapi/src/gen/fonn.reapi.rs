@@ -501,6 +501,13 @@ pub struct Duration {
     #[prost(int64, tag = "1")]
     pub seconds: i64,
 }
+/// grpc.health.v1.HealthCheckRequest.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HealthCheckRequest {
+    /// The service; empty for the whole server.
+    #[prost(string, tag = "1")]
+    pub service: ::prost::alloc::string::String,
+}
 /// grpc.health.v1.HealthCheckResponse.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct HealthCheckResponse {

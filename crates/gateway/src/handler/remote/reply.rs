@@ -1,7 +1,6 @@
 //! Responses to calls.
 
 use bytes::Bytes;
-use fonn_reapi::messages::HealthCheckResponse;
 use fonn_reapi::status::{Code, Refusal};
 use fonn_reapi::{Deflater, STEP_LEN, ZstdError, frame, frame_head, frame_read};
 use futures_util::stream::{self, BoxStream, StreamExt as _};
@@ -21,9 +20,6 @@ const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
 /// Bytes of a blob in one message.
 const CHUNK_LEN: usize = 256 << 10;
-
-/// The value of a server that serves, in the health service.
-const SERVING: i32 = 1;
 
 /// The status of a call that was served.
 fn served() -> HeaderMap {
@@ -158,11 +154,6 @@ impl Reply {
             refusal: Some(refusal),
             ..Self::messages(Vec::new())
         }
-    }
-
-    /// The server serves.
-    pub(super) fn serving() -> Self {
-        Self::message(&HealthCheckResponse { status: SERVING })
     }
 
     /// Bytes of all messages that are there already.
