@@ -66,14 +66,22 @@ impl Remote {
     }
 }
 
-/// Takes the record and the output of a response apart.
+/// Writes to a file that has not failed.
+async fn write(file: Option<File>, bytes: &[u8]) -> Option<File> {
+    let mut file = file?;
+    file.write_all(bytes).await.ok()?;
+    Some(file)
+}
+
+/// Takes the record and the output of a response apart. None also if `to` cannot be written.
 async fn receive(mut answer: Answer<'_>, to: &Path) -> Result<Option<Record>, Failed> {
     let mut head = Vec::new();
-    let mut file = File::create(to).await?;
+    // The server is not to blame for a directory that cannot be written.
+    let mut file = File::create(to).await.ok();
     let (mut digest, mut len, mut record) = (Context::new(&SHA256), 0_u64, None);
     let mut is_of_us = true;
     while let Some(mut data) = answer.next().await? {
-        if !is_of_us {
+        if !is_of_us || file.is_none() {
             continue;
         }
         while record.is_none() && is_of_us && !data.is_empty() {
@@ -88,10 +96,15 @@ async fn receive(mut answer: Answer<'_>, to: &Path) -> Result<Option<Record>, Fa
         }
         digest.update(&data);
         len += data.len() as u64;
-        file.write_all(&data).await?;
+        file = write(file, &data).await;
     }
-    file.flush().await?;
     answer.end().await?;
+    let Some(mut file) = file else {
+        return Ok(None);
+    };
+    if file.flush().await.is_err() {
+        return Ok(None);
+    }
     let digest = digest.finish();
     Ok(record.filter(|it| it.len == len && it.digest == *digest.as_ref()))
 }
