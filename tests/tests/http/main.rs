@@ -4,6 +4,7 @@ mod access;
 mod actions;
 mod bazel;
 mod beside;
+mod cancelled;
 mod ccache_storage;
 mod clients;
 mod cold;
