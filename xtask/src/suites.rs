@@ -73,6 +73,19 @@ const SUITES: &[Suite] = &[
         ],
     },
     Suite {
+        name: "large",
+        about: "a blob of 10 GiB, stored and read over HTTP",
+        has_optimised_nodes: true,
+        variables: &[("FONN_LARGE_BYTES", "10737418240")],
+        arguments: &[
+            "--test",
+            "http",
+            "--",
+            "--nocapture",
+            "a_blob_of_the_greatest_length",
+        ],
+    },
+    Suite {
         name: "clients",
         about: "compile caches, command line tools and libraries as they are installed",
         has_optimised_nodes: false,
