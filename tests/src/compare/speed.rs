@@ -102,10 +102,10 @@ fn measure_work(
         let found = servers.iter().find(|(it, _)| *it == kind);
         found.map(|(_, running)| running).context("no such server")
     };
-    for (kind, running) in &servers {
-        let contender = CONTENDERS.into_iter().find(|it| it.0 == *kind);
-        let contender = contender.context("a server without a protocol")?;
-        // Without the page faults of memory that the server has for the first time.
+    for contender in CONTENDERS {
+        let running = of(contender.0)?;
+        // Without the page faults of memory that the server has for the first time. Each protocol
+        // receives values in its own way.
         let server = (running.target(), running.pid()?);
         let mut warm_up = load_options(server, contender.1, work, 16);
         warm_up.no_fill = false;
