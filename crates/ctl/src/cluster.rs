@@ -48,12 +48,16 @@ pub(super) async fn drain(
         return Ok(Verdict::Good);
     }
     wait_for_leave(node, &args.node).await?;
+    let mut membership = node.membership();
+    let map = node.call(membership.map(MembershipMapRequest {})).await?;
+    let epoch = map.status.map(|it| it.epoch);
+    // What was said of the change is over.
     let changed = MembershipChangeResponse {
         message: format!(
-            "{}; the others have all that it had: it may be switched off",
-            changed.message
+            "{} owns 0 slots, and the others have all that it had: it may be switched off",
+            args.node
         ),
-        ..changed
+        epoch: epoch.unwrap_or(changed.epoch),
     };
     output.show(&changed, render_change)?;
     Ok(Verdict::Good)

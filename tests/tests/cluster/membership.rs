@@ -247,7 +247,12 @@ fn any_member_takes_changes_and_all_follow() -> Result<()> {
         epoch(map) > epoch(&before) && slots(map, "b") < slots(&before, "b") * 2 / 3
     })?;
     let owned = slots(&map(&three.nodes[0])?, "b");
-    assert!(told.contains(&format!("b owns {owned} slots")), "{told}");
+    // On a busy machine they are not copied within the two seconds that the answer waits.
+    let is_over = !told.contains("still copy slots");
+    assert!(
+        !is_over || told.contains(&format!("b owns {owned} slots")),
+        "{told}"
+    );
     text(&admin(&three.nodes[2]), &["replicas", "2"])?;
     wait(&three.all(), "every slot has two owners", |map| {
         map["replicas"] == 2
