@@ -18,6 +18,7 @@ pub mod hlc;
 pub mod memory;
 pub mod metrics;
 pub mod pool;
+pub mod prefetch;
 pub mod random;
 pub mod reactor;
 pub mod release;

@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use bytes::Bytes;
 use fonn_base::entry::{Meta, Space};
 use parking_lot::{Mutex, RwLock};
+use smallvec::SmallVec;
 
 mod arena;
 mod cost;
@@ -62,6 +63,9 @@ const SHARDS_MAX: usize = 1024;
 /// The shard is chosen by hash bits that the table of a shard uses neither for the place (low bits)
 /// nor for the tag (the highest seven).
 const SHARD_SHIFT: u32 = 40;
+
+/// A tier of fewer bytes is in the processor's cache as it is.
+const PREFETCH_BYTES_MIN: usize = 1 << 20;
 
 /// Bytes that are evicted from one shard before the next is tried, so that callers that evict at
 /// the same time see each other's work and do not each evict all of it.
@@ -281,6 +285,26 @@ impl RamTier {
     /// Locks the shard of a key.
     pub fn lock(&self, hash: u64) -> ShardGuard<'_> {
         self.lock_index(self.shard_index(hash))
+    }
+
+    /// Has the processor fetch what lookups of these hashes read, all of them at a time: each of
+    /// several reads one after the other waits for memory otherwise. A hint, without an effect on
+    /// what is found.
+    pub fn prefetch(&self, hashes: &[u64]) {
+        if self.used() < PREFETCH_BYTES_MIN {
+            return;
+        }
+        let shard = |hash: u64| self.shards[self.shard_index(hash)].0.lock();
+        for &hash in hashes {
+            shard(hash).prefetch_place(hash);
+        }
+        let mut slots = SmallVec::<[(u64, u32); 16]>::new();
+        for &hash in hashes {
+            slots.extend(shard(hash).prefetch_slot(hash).map(|id| (hash, id)));
+        }
+        for (hash, id) in slots {
+            shard(hash).prefetch_payload(id);
+        }
     }
 
     /// Locks the shards of several keys, for what must be atomic over them.

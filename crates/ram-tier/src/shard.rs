@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use fonn_base::entry::{Meta, Space};
+use fonn_base::prefetch::prefetch;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::arena::{self, Arena};
@@ -25,6 +26,11 @@ use super::{Counters, Found, INLINE_LEN_MAX, LruMode, NewEntry, Refused, Stored,
 /// The most dirty entries that one pass of the evictor sets aside. It bounds how long the pass
 /// holds the lock.
 const PASSED_MAX: usize = 64;
+
+/// A line of the processor's cache, and how many of a payload are fetched ahead: its head, the key
+/// and a short value.
+const LINE_LEN: usize = 64;
+const PREFETCHED_LINES: usize = 4;
 
 /// Where a value rests, before it has a slot.
 enum Body<'a> {
@@ -142,6 +148,27 @@ impl Shard {
         self.table.find(hash, |id| {
             payload::matches(arena.block(slab.at(id).block), space, key)
         })
+    }
+
+    /// Has the processor fetch what [`Shard::find`] reads in the table.
+    pub fn prefetch_place(&self, hash: u64) {
+        self.table.prefetch(hash);
+    }
+
+    /// The slot that [`Shard::find`] looks at first, which the processor fetches.
+    pub fn prefetch_slot(&self, hash: u64) -> Option<u32> {
+        let id = self.table.first(hash)?;
+        prefetch(self.slab.get(id)?);
+        Some(id)
+    }
+
+    /// Has the processor fetch the beginning of the payload of a slot, free or not.
+    pub fn prefetch_payload(&self, id: u32) {
+        let Some(slot) = self.slab.get(id) else {
+            return;
+        };
+        let lines = self.arena.block(slot.block).chunks(LINE_LEN);
+        lines.take(PREFETCHED_LINES).for_each(prefetch);
     }
 
     /// The entry or tombstone in a taken slot.

@@ -2,6 +2,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::*;
 
+mod ahead;
 mod model;
 mod quota;
 mod threads;
