@@ -166,6 +166,10 @@ impl Service for Tiers {
     }
 
     #[inline]
+    fn expect(&self, space: Space, keys: &[&[u8]]) {
+        self.engine.expect(space, keys);
+    }
+
     fn answer_hit(
         &self,
         space: Space,

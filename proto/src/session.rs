@@ -5,11 +5,13 @@
 
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
+mod ahead;
 mod detect;
 
 #[cfg(test)]
 mod tests;
 
+pub use ahead::KeysAhead;
 pub use detect::{DETECT_LEN_MAX, Detection, Dialect, Stranger, detect};
 
 use crate::memcached::{binary, text};

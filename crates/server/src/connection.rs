@@ -11,8 +11,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use fonn_proto::request::{Reply, ServerOutcome};
-use fonn_proto::session::{Detection, Dialect, Session, detect};
-use fonn_proto::{Body, Command, Failure, Out, Step};
+use fonn_proto::session::{Detection, Dialect, KeysAhead, Session, detect};
+use fonn_proto::{Body, Command, Failure, Out, Space, Step};
+use smallvec::SmallVec;
 
 use self::later::{Queue, Window};
 use self::receive::Arrival;
@@ -35,6 +36,10 @@ const TURN_MAX: usize = 128;
 
 /// Bytes received, or copied into a value that a command makes, that count as one command.
 const TURN_BYTES: usize = 4096;
+
+/// Requests that are looked at ahead, and how many are worth it.
+const AHEAD_MAX: usize = 16;
+const AHEAD_MIN: usize = 4;
 
 /// Requests of more commands have their parsed form counted, which is many times what was received.
 const UNCOUNTED_COMMANDS_MAX: usize = 256;
@@ -302,6 +307,18 @@ impl<'c, S: Service> Driver<'c, S> {
         }
     }
 
+    /// Tells the service which keys the next requests are about.
+    fn look_ahead(&self, dialect: Dialect, space: Space, data: &[u8]) {
+        if data.is_empty() || !self.guard.is_admitted() || self.guard.overlay().is_some() {
+            return;
+        }
+        let keys: SmallVec<[&[u8]; AHEAD_MAX]> =
+            KeysAhead::new(dialect, data).take(AHEAD_MAX).collect();
+        if keys.len() >= AHEAD_MIN {
+            self.shared.service.expect(space, &keys);
+        }
+    }
+
     /// Executes all complete requests of a chunk.
     async fn process(&mut self, chunk: &Chunk) -> io::Result<Parsed> {
         let data = chunk.as_slice();
@@ -326,6 +343,8 @@ impl<'c, S: Service> Driver<'c, S> {
         let dialect = session.dialect();
         let mut queue = Queue::new();
         let mut was_admitted = self.guard.is_admitted();
+        // Requests up to the next look ahead. A client that sends one at a time is not looked at.
+        let mut unseen = 1;
         while parsed.consumed < data.len() {
             let rest = &data[parsed.consumed..];
             match session.parse(rest) {
@@ -348,6 +367,7 @@ impl<'c, S: Service> Driver<'c, S> {
                 Step::Request { mut request, len } => {
                     parsed.consumed += len;
                     self.batch.requests += 1;
+                    unseen -= 1;
                     if !self.guard.is_open() {
                         self.guard.confine(&mut request.body);
                     }
@@ -396,6 +416,10 @@ impl<'c, S: Service> Driver<'c, S> {
                     }
                     self.turn += 1;
                     self.breathe().await;
+                    if unseen == 0 {
+                        self.look_ahead(dialect, space, &data[parsed.consumed..]);
+                        unseen = AHEAD_MAX;
+                    }
                 }
             }
             // A login and a logout are effective for the next request.

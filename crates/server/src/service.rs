@@ -178,6 +178,10 @@ pub trait Service: Send + Sync + Sized + 'static {
     /// The time for [`Service::answer_hit`].
     fn moment(&self) -> Self::Moment;
 
+    /// Tells which keys of a space the next requests are about: a hint, for what takes less time
+    /// for several of them together.
+    fn expect(&self, _space: Space, _keys: &[&[u8]]) {}
+
     /// Answers a read that can be answered on the spot: `word` gets the hit and puts it into words.
     /// Returns false otherwise; nothing was done then. `scratch` is for values that have to be
     /// decoded.

@@ -11,6 +11,7 @@ use fonn_codec::Frame;
 use fonn_proto::outcome::Value;
 use fonn_proto::{Get, Hit, Outcome};
 use fonn_ram_tier::Stored;
+use smallvec::SmallVec;
 
 use super::Engine;
 use super::prepare::SHORT_LEN_MAX;
@@ -33,6 +34,13 @@ impl Engine {
             now_ms: self.hot.clock.wall_ms(),
             now_s: self.hot.now_s(),
         }
+    }
+
+    /// Has the processor fetch what RAM has of some keys, all at a time.
+    pub fn expect(&self, space: Space, keys: &[&[u8]]) {
+        let ram = &self.hot.ram;
+        let hashes = keys.iter().map(|key| ram.hash(space, key));
+        ram.prefetch(&hashes.collect::<SmallVec<[u64; 16]>>());
     }
 
     /// Answers a read that changes nothing, if RAM has a visible entry: `word` gets the hit and

@@ -9,7 +9,7 @@ use fonn_proto::cluster::ClusterView;
 use fonn_proto::drive::drive;
 use fonn_proto::outcome::Value;
 use fonn_proto::request::ServerOutcome;
-use fonn_proto::session::{DETECT_LEN_MAX, Detection, Dialect, Session, detect};
+use fonn_proto::session::{DETECT_LEN_MAX, Detection, Dialect, KeysAhead, Session, detect};
 use fonn_proto::{
     BatchStep, Body, Command, Failure, Hit, Limits, Moved, Number, Out, Outcome, ServerCommand, Step, Stored,
 };
@@ -34,6 +34,8 @@ fuzz_target!(|input: (Vec<u8>, Vec<u8>, Vec<u8>)| {
     let whole = requests(&[]);
     assert_eq!(requests(&[1]), whole);
     assert_eq!(requests(&reads), whole);
+    let ahead: usize = KeysAhead::new(dialect, &bytes).map(<[u8]>::len).sum();
+    assert!(ahead <= bytes.len());
     answer(dialect, &bytes, &choices);
 });
 

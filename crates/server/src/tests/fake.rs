@@ -79,6 +79,7 @@ pub struct Fake {
     budget: FixedBudget,
     counts: [AtomicU64; Event::ALL.len()],
     executed: AtomicUsize,
+    expected: Mutex<Vec<Vec<String>>>,
     in_flight: Arc<AtomicUsize>,
     in_flight_most: AtomicUsize,
 }
@@ -212,6 +213,7 @@ impl Fake {
             budget: FixedBudget::new(64 << 20),
             counts: Default::default(),
             executed: AtomicUsize::new(0),
+            expected: Mutex::default(),
             in_flight: Arc::default(),
             in_flight_most: AtomicUsize::new(0),
         }
@@ -234,6 +236,11 @@ impl Fake {
     /// Commands begun.
     pub fn executed(&self) -> usize {
         self.executed.load(Ordering::SeqCst)
+    }
+
+    /// The keys that were announced, by announcement.
+    pub fn expected(&self) -> Vec<Vec<String>> {
+        self.expected.lock().clone()
     }
 
     pub fn counted(&self, event: Event) -> u64 {
@@ -291,6 +298,11 @@ impl Service for Fake {
     }
 
     fn moment(&self) {}
+
+    fn expect(&self, _: Space, keys: &[&[u8]]) {
+        let text = |key: &&[u8]| String::from_utf8_lossy(key).into_owned();
+        self.expected.lock().push(keys.iter().map(text).collect());
+    }
 
     fn answer_hit(
         &self,

@@ -13,13 +13,18 @@ use crate::{Shared, connection};
 
 /// Sends `parts` one after the other over a connection of its own, and returns all that comes back.
 fn talk(manner: Manner, parts: &[&[u8]]) -> Vec<u8> {
+    talk_to(&Arc::new(Fake::new(manner)), parts)
+}
+
+/// The same with a service.
+fn talk_to(service: &Arc<Fake>, parts: &[&[u8]]) -> Vec<u8> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
     runtime.block_on(async {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
-        let shared = Shared::new(Arc::new(Fake::new(manner)), Vec::new(), 10);
+        let shared = Shared::new(Arc::clone(service), Vec::new(), 10);
         let (socket, peer) = Accepted::Unix(ours)
             .into_socket(&Security::default())
             .unwrap();
@@ -55,6 +60,30 @@ fn talk(manner: Manner, parts: &[&[u8]]) -> Vec<u8> {
         assert_eq!(shared.service.in_flight(), 0);
         replies
     })
+}
+
+#[test]
+fn the_service_hears_of_the_keys_behind_the_first_request_sixteen_at_a_time() {
+    let gets = |keys: std::ops::Range<u32>| -> Vec<u8> {
+        let gets = keys.map(|key| format!("get key-{key}\r\n"));
+        gets.collect::<String>().into_bytes()
+    };
+    let expected = |parts: &[&[u8]]| {
+        let service = Arc::new(Fake::new(Manner::AtOnce));
+        let replies = talk_to(&service, parts);
+        assert!(replies.starts_with(b"END\r\n"));
+        service.expected()
+    };
+    let names = |keys: std::ops::Range<u32>| -> Vec<String> {
+        keys.map(|key| format!("key-{key}")).collect()
+    };
+    // One at a time, and few of them.
+    assert!(expected(&[&gets(0..1), &gets(1..2), &gets(2..5)]).is_empty());
+    assert_eq!(expected(&[&gets(0..5)]), [names(1..5)]);
+    assert_eq!(
+        expected(&[&gets(0..40)]),
+        [names(1..17), names(17..33), names(33..40)]
+    );
 }
 
 fn key() -> impl Strategy<Value = String> {
