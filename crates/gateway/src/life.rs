@@ -47,6 +47,8 @@ impl Default for Times {
 struct LifeState {
     /// Requests whose response is not complete.
     active: usize,
+    /// Of these, those that wait for a client that was not let in yet.
+    awaiting: usize,
     /// When something happened last.
     progress: Instant,
     /// When the first byte of a request arrived, while its head is not complete.
@@ -70,7 +72,9 @@ impl LifeState {
         };
         let head = self.head_since.map(|since| since + times.head_max);
         let blocked = self.blocked_since.map(|since| since + times.stall_max);
-        let probation = self.is_on_probation && self.active == 0;
+        // What the server does for a stranger, such as to check a password, takes its time. What a
+        // stranger does not send buys none.
+        let probation = self.is_on_probation && self.active <= self.awaiting;
         let probation = probation.then(|| opened + times.head_max);
         let all = [Some(idle), head, blocked, probation];
         (!self.is_cut).then(|| all.into_iter().flatten().min().unwrap_or(idle))
@@ -97,6 +101,7 @@ impl Life {
             number: AtomicU64::new(0),
             state: Mutex::new(LifeState {
                 active: 0,
+                awaiting: 0,
                 progress: opened,
                 head_since: None,
                 blocked_since: None,
@@ -119,6 +124,15 @@ impl Life {
         self.hasten(&mut state);
         drop(state);
         Active(Arc::clone(self))
+    }
+
+    /// A request that is under way waits for its client, until what is returned is dropped.
+    pub(crate) fn await_stranger(self: &Arc<Self>) -> Awaiting {
+        let mut state = self.state.lock();
+        state.awaiting += 1;
+        self.hasten(&mut state);
+        drop(state);
+        Awaiting(Arc::clone(self))
     }
 
     /// The connection is on probation under this number.
@@ -230,6 +244,16 @@ impl Drop for Active {
         let mut state = self.0.state.lock();
         state.active -= 1;
         state.progress = Instant::now();
+    }
+}
+
+/// A request that waits for a client which was not let in yet.
+#[derive(Debug)]
+pub(crate) struct Awaiting(Arc<Life>);
+
+impl Drop for Awaiting {
+    fn drop(&mut self) {
+        self.0.state.lock().awaiting -= 1;
     }
 }
 
@@ -435,6 +459,28 @@ mod tests {
         life.note_read();
         over.await;
         assert_eq!(begun.elapsed(), Duration::from_secs(14));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_that_a_stranger_does_not_complete_buy_no_time() {
+        let life = life(true);
+        let (first, awaiting) = (life.begin(), life.await_stranger());
+        let over = life.over();
+        tokio::pin!(over);
+        let begun = Instant::now();
+        for _ in 0..9 {
+            let another = (life.begin(), life.await_stranger());
+            let wait = tokio::time::timeout(Duration::from_secs(1), &mut over);
+            assert!(wait.await.is_err());
+            drop(another);
+        }
+        over.await;
+        assert_eq!(begun.elapsed().as_secs(), 10);
+        // The server has the whole request, and works on it.
+        drop(awaiting);
+        assert_eq!(lived(&life).await, 59);
+        drop(first);
+        assert_eq!(lived(&life).await, 0);
     }
 
     #[tokio::test(start_paused = true)]

@@ -81,33 +81,6 @@ fn a_head_that_never_ends_is_cut_off_and_an_idle_connection_is_not() -> Result<(
     Ok(())
 }
 
-#[test]
-fn clients_that_do_not_read_hold_a_part_of_the_memory_and_give_way_to_others() -> Result<()> {
-    let options = NodeOptions::new().in_memory().with_http();
-    let node = options.flag("--ram-budget", "128m").start()?;
-    let value = vec![7; 8 << 20];
-    let mut http = HttpClient::connect(node.http())?;
-    ensure!(http.put("/large", &value)? == 200);
-    let before = rss_bytes(node.pid()?)?;
-    let mut stuck = Vec::new();
-    for _ in 0..8 {
-        let mut client = HttpClient::connect(node.http())?;
-        for _ in 0..4 {
-            client.send_head("GET", "/large", &[])?;
-        }
-        stuck.push(client);
-    }
-    // A miss, while they take all of that part; each is cut off after a second.
-    let begun = Instant::now();
-    while http.get("/large")?.as_ref() != Some(&value) {
-        ensure!(begun.elapsed() < LIMIT, "nothing gives way");
-    }
-    ensure!(node.text()?.command("version")?.starts_with("VERSION"));
-    let grown = rss_bytes(node.pid()?)?.saturating_sub(before);
-    ensure!(grown < 96 << 20, "grown by {grown} bytes");
-    Ok(())
-}
-
 /// Each of them is idle between two requests, which is what the long patience of the server is for.
 #[test]
 fn ten_thousand_idle_connections_keep_no_client_out_and_are_served_again() -> Result<()> {

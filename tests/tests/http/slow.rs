@@ -331,33 +331,73 @@ fn a_client_that_stops_reading_is_cut_off_after_a_minute_in_each_version() -> Re
     Ok(())
 }
 
-/// A stuck stream whose connection makes progress in others has no time of its own. It gives way
-/// when other clients need the memory.
-#[test]
-fn streams_that_do_not_read_give_way_to_others_also_on_a_busy_connection() -> Result<()> {
+/// Clients that leave 8 values of 8 MiB unread each hold a part of the memory, and give way to one
+/// that reads. `stick` connects such a client, and `go_on` is what it does meanwhile.
+fn assert_give_way<T>(
+    stick: impl Fn(SocketAddr) -> Result<T>,
+    mut go_on: impl FnMut(SocketAddr, &mut T),
+) -> Result<()> {
     let options = NodeOptions::new().in_memory().with_http();
     let node = options.flag("--ram-budget", "128m").start()?;
     let value = vec![7; 8 << 20];
     let mut http = HttpClient::connect(node.http())?;
     ensure!(http.put("/large", &value)? == 200);
     let before = rss_bytes(node.pid()?)?;
-    let mut stuck = Vec::new();
-    for _ in 0..8 {
-        stuck.push(stuck_http2(node.http(), 4)?);
-    }
+    let stuck = (0..8).map(|_| stick(node.http()));
+    let mut stuck = stuck.collect::<Result<Vec<_>>>()?;
+    // A miss, while they take all of that part; each gives way after a second.
     let begun = Instant::now();
-    let small = request(node.http(), "GET", "/small", &[]);
-    let mut stream = 101;
     while http.get("/large")?.as_ref() != Some(&value) {
         ensure!(begun.elapsed() < LIMIT, "nothing gives way");
-        for frames in &mut stuck {
-            // Those that were cut off fail.
-            let _ = frames.send(HEADERS, END_HEADERS | END_STREAM, stream, &small);
-        }
-        stream += 2;
+        stuck.iter_mut().for_each(|it| go_on(node.http(), it));
     }
     let grown = rss_bytes(node.pid()?)?.saturating_sub(before);
     ensure!(grown < 96 << 20, "grown by {grown} bytes");
     ensure!(node.text()?.command("version")?.starts_with("VERSION"));
+    Ok(())
+}
+
+#[test]
+fn clients_of_http1_that_do_not_read_give_way_to_others() -> Result<()> {
+    let stick = |addr| {
+        let mut client = HttpClient::connect(addr)?;
+        for _ in 0..4 {
+            client.send_head("GET", "/large", &[])?;
+        }
+        Ok(client)
+    };
+    assert_give_way(stick, |_, _| {})
+}
+
+/// A stuck stream whose connection makes progress in others has no time of its own.
+#[test]
+fn streams_that_do_not_read_give_way_to_others_also_on_a_busy_connection() -> Result<()> {
+    let stick = |addr| Ok((stuck_http2(addr, 4)?, 101));
+    assert_give_way(stick, |addr, (frames, stream)| {
+        let small = request(addr, "GET", "/small", &[]);
+        // Those that were cut off fail.
+        let _ = frames.send(HEADERS, END_HEADERS | END_STREAM, *stream, &small);
+        *stream += 2;
+    })
+}
+
+/// Load balancers need no login for it, so each of these calls is begun.
+#[test]
+fn health_checks_that_are_never_complete_buy_a_stranger_no_time() -> Result<()> {
+    let guarded = Guarded::start(NodeOptions::new().in_memory())?;
+    let addr = guarded.node.http();
+    let grpc = [("content-type", "application/grpc"), ("te", "trailers")];
+    let call = request(addr, "POST", Method::HealthCheck.path(), &grpc);
+    let (mut frames, begun) = (Frames::connect(addr)?, Instant::now());
+    let mut stream = 1;
+    // Each has two seconds, so some are always under way.
+    while frames.send(HEADERS, END_HEADERS, stream, &call).is_ok() && frames.arrived().is_ok() {
+        ensure!(begun.elapsed() < LIMIT, "the connection is not cut");
+        stream += 2;
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    let took = begun.elapsed();
+    ensure!(took >= HEAD_MAX - SLACK && took < STALL_MAX, "{took:?}");
+    ensure!(stream > 10, "only {stream} calls were begun");
     Ok(())
 }

@@ -37,8 +37,11 @@ impl<S: Store> Front<S> {
         if !users.is_some_and(|users| users.directory().has_issuers()) {
             return (Answer::line(StatusCode::NOT_FOUND, NO_ISSUER), false);
         }
+        let awaiting = call.life.await_stranger();
         let received = self.document_of(request.into_body(), call, FORM_LEN_MAX);
-        let body = match received.await {
+        let received = received.await;
+        drop(awaiting);
+        let body = match received {
             Ok(body) => body,
             Err(refused) => return (refused, false),
         };

@@ -131,7 +131,7 @@ impl<S: Store> Front<S> {
         }
         // Load balancers have no credentials.
         if method == Some(Method::HealthCheck) {
-            return health::check(request.into_body()).await;
+            return health::check(request.into_body(), call.life).await;
         }
         if method == Some(Method::HealthWatch) {
             return Err(health::unwatched());

@@ -3,6 +3,7 @@
 //! `Watch` is not offered: each of its calls would stay open for a client without a login. Clients
 //! take a server without it for healthy, as the service's description demands.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Buf as _;
@@ -15,8 +16,9 @@ use prost::Message as _;
 use tokio::time::timeout;
 
 use super::reply::Reply;
+use crate::life::Life;
 
-/// Longest request, with its head. The longest service has a name of 55 bytes.
+/// Longest request, with its head. The longest service has a name of 57 bytes.
 const REQUEST_LEN_MAX: usize = 256;
 
 /// How long the request may take.
@@ -29,11 +31,13 @@ const SERVING: i32 = 1;
 ///
 /// # Errors
 /// NOT_FOUND for a service that the server does not have.
-pub(super) async fn check<B>(body: B) -> Result<Reply, Refusal>
+pub(super) async fn check<B>(body: B, life: &Arc<Life>) -> Result<Reply, Refusal>
 where
     B: Body<Data: Send> + Unpin + Send,
 {
+    let awaiting = life.await_stranger();
     let request = timeout(REQUEST_WAIT, receive(body)).await;
+    drop(awaiting);
     let late = |_| Refusal::new(Code::DeadlineExceeded, "the request did not come in time");
     let HealthCheckRequest { service } = request.map_err(late)??;
     if !is_served(&service) {
