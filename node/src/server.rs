@@ -165,11 +165,11 @@ impl Service for Tiers {
         self.engine.moment()
     }
 
-    #[inline]
     fn expect(&self, space: Space, keys: &[&[u8]]) {
         self.engine.expect(space, keys);
     }
 
+    #[inline]
     fn answer_hit(
         &self,
         space: Space,

@@ -61,7 +61,7 @@ const SHARDS_MIN: usize = 16;
 const SHARDS_MAX: usize = 1024;
 
 /// The shard is chosen by hash bits that the table of a shard uses neither for the place (low bits)
-/// nor for the tag (the highest seven).
+/// nor for the tag (the highest eight).
 const SHARD_SHIFT: u32 = 40;
 
 /// A tier of fewer bytes is in the processor's cache as it is.
@@ -294,16 +294,20 @@ impl RamTier {
         if self.used() < PREFETCH_BYTES_MIN {
             return;
         }
-        let shard = |hash: u64| self.shards[self.shard_index(hash)].0.lock();
+        // A shard that is busy is left alone: its lookups wait for it anyway.
+        let shard = |hash: u64| self.shards[self.shard_index(hash)].0.try_lock();
         for &hash in hashes {
-            shard(hash).prefetch_place(hash);
+            if let Some(shard) = shard(hash) {
+                shard.prefetch_place(hash);
+            }
         }
-        let mut slots = SmallVec::<[(u64, u32); 16]>::new();
-        for &hash in hashes {
-            slots.extend(shard(hash).prefetch_slot(hash).map(|id| (hash, id)));
-        }
+        let slot = |hash: u64| Some((hash, shard(hash)?.prefetch_slot(hash)?));
+        let slots = hashes.iter().filter_map(|&hash| slot(hash));
+        let slots: SmallVec<[(u64, u32); 16]> = slots.collect();
         for (hash, id) in slots {
-            shard(hash).prefetch_payload(id);
+            if let Some(shard) = shard(hash) {
+                shard.prefetch_payload(id);
+            }
         }
     }
 

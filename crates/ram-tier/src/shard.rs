@@ -158,11 +158,14 @@ impl Shard {
     /// The slot that [`Shard::find`] looks at first, which the processor fetches.
     pub fn prefetch_slot(&self, hash: u64) -> Option<u32> {
         let id = self.table.first(hash)?;
-        prefetch(self.slab.get(id)?);
+        let slot = self.slab.place(id)?;
+        // It may lie in two lines.
+        prefetch(slot);
+        prefetch(&slot.next);
         Some(id)
     }
 
-    /// Has the processor fetch the beginning of the payload of a slot, free or not.
+    /// Has the processor fetch the beginning of the payload of a slot, if it is taken.
     pub fn prefetch_payload(&self, id: u32) {
         let Some(slot) = self.slab.get(id) else {
             return;

@@ -184,11 +184,13 @@ impl Slab {
 
     /// The slot of an id, or None if it is free or was never given out.
     pub fn get(&self, id: u32) -> Option<&Slot> {
+        self.place(id).filter(|slot| slot.block != NO_BLOCK)
+    }
+
+    /// The slot of an id, free or not, of which nothing is read.
+    pub fn place(&self, id: u32) -> Option<&Slot> {
         let chunk = self.chunks.get(chunk_index(id))?.as_ref()?;
-        chunk
-            .slots
-            .get(slot_index(id))
-            .filter(|slot| slot.block != NO_BLOCK)
+        chunk.slots.get(slot_index(id))
     }
 
     /// The slot of an id that the shard's own structures hold.

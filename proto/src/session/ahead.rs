@@ -1,7 +1,8 @@
 //! The keys of the requests that wait in a buffer: a hint of what will be looked up.
 //!
-//! It knows the usual form of requests for one key, and ends at any other. What it says has no
-//! effect on what a request means; the parsers decide that.
+//! It takes the first argument of a request for its key, whatever the request is, and ends at a
+//! form that it does not know. What it says has no effect on what a request means: the parsers
+//! decide that.
 
 use super::Dialect;
 use crate::memcached::binary::{HEADER_LEN, MAGIC_REQUEST};
