@@ -29,13 +29,17 @@ impl Remote {
     }
 
     /// Writes the output of an action to a new file at `to`. None if the server has none, or not a
-    /// whole one.
+    /// whole one, or if the file cannot be written.
     pub(crate) async fn get(&self, action: &[u8], to: &Path) -> Result<Option<Record>, Failed> {
         let name = hex(action);
+        // Nothing is asked for that cannot be kept.
+        let Ok(file) = File::create(to).await else {
+            return Ok(None);
+        };
         let exchange = async {
             let answer = self.0.call(Method::GET, &name, 0, || Ok(empty())).await?;
             match answer.status() {
-                StatusCode::OK => receive(answer, to).await,
+                StatusCode::OK => receive(answer, file).await,
                 StatusCode::NOT_FOUND => answer.end().await.map(|()| None),
                 status => Err(Failed::of(status)),
             }
@@ -66,22 +70,14 @@ impl Remote {
     }
 }
 
-/// Writes to a file that has not failed.
-async fn write(file: Option<File>, bytes: &[u8]) -> Option<File> {
-    let mut file = file?;
-    file.write_all(bytes).await.ok()?;
-    Some(file)
-}
-
-/// Takes the record and the output of a response apart. None also if `to` cannot be written.
-async fn receive(mut answer: Answer<'_>, to: &Path) -> Result<Option<Record>, Failed> {
+/// Takes the record and the output of a response apart. None also if the file cannot be written,
+/// for which the server is not to blame.
+async fn receive(mut answer: Answer<'_>, mut file: File) -> Result<Option<Record>, Failed> {
     let mut head = Vec::new();
-    // The server is not to blame for a directory that cannot be written.
-    let mut file = File::create(to).await.ok();
     let (mut digest, mut len, mut record) = (Context::new(&SHA256), 0_u64, None);
     let mut is_of_us = true;
     while let Some(mut data) = answer.next().await? {
-        if !is_of_us || file.is_none() {
+        if !is_of_us {
             continue;
         }
         while record.is_none() && is_of_us && !data.is_empty() {
@@ -96,12 +92,11 @@ async fn receive(mut answer: Answer<'_>, to: &Path) -> Result<Option<Record>, Fa
         }
         digest.update(&data);
         len += data.len() as u64;
-        file = write(file, &data).await;
+        if file.write_all(&data).await.is_err() {
+            return Ok(None);
+        }
     }
     answer.end().await?;
-    let Some(mut file) = file else {
-        return Ok(None);
-    };
     if file.flush().await.is_err() {
         return Ok(None);
     }

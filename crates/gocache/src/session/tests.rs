@@ -255,22 +255,30 @@ async fn a_server_that_refuses_or_is_away_costs_hits_and_no_build() {
     assert_eq!((summary.hits_here, summary.misses), (2, 1));
 }
 
-/// Such a request is not repeated as one that the server failed.
 #[tokio::test]
 async fn a_directory_that_takes_no_file_costs_hits_and_is_no_fault_of_the_server() {
-    let addr = Arc::new(Fake::default()).serve().await;
+    let fake = Arc::new(Fake::default());
+    let addr = Arc::clone(&fake).serve().await;
     let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     play(here.path(), server(&addr), PUT).await;
+    let taken = |number| {
+        there
+            .path()
+            .join(format!("tmp/{}.{number}", std::process::id()))
+    };
     for number in 0..3 {
-        let taken = format!("tmp/{}.{number}/file", std::process::id());
-        std::fs::create_dir_all(there.path().join(taken)).unwrap();
+        std::fs::create_dir_all(taken(number).join("full")).unwrap();
     }
+    let before = fake.requests();
     let (summary, answers) = play(there.path(), server(&addr), GET).await;
     assert_eq!(answers[&1]["Miss"], true);
     assert_eq!((summary.misses, summary.failures), (3, 0));
-    // Other names can be had.
-    let (summary, _) = play(here.path(), server(&addr), GET).await;
-    assert_eq!(summary.hits_here, 2);
+    assert_eq!(fake.requests(), before, "nothing was asked for");
+    for number in 0..3 {
+        std::fs::remove_dir_all(taken(number)).unwrap();
+    }
+    let (summary, _) = play(there.path(), server(&addr), GET).await;
+    assert_eq!((summary.hits_there, summary.misses), (2, 1));
 }
 
 #[tokio::test]
