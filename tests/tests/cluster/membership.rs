@@ -247,10 +247,11 @@ fn any_member_takes_changes_and_all_follow() -> Result<()> {
         epoch(map) > epoch(&before) && slots(map, "b") < slots(&before, "b") * 2 / 3
     })?;
     let owned = slots(&map(&three.nodes[0])?, "b");
-    // On a busy machine they are not copied within the two seconds that the answer waits.
-    let is_over = !told.contains("still copy slots");
+    // On a busy machine it takes longer than the two seconds that the answer waits.
+    let passing = ["still copy slots", "does not know the new map yet"];
+    let is_passing = passing.iter().any(|it| told.contains(it));
     assert!(
-        !is_over || told.contains(&format!("b owns {owned} slots")),
+        is_passing || told.contains(&format!("b owns {owned} slots")),
         "{told}"
     );
     text(&admin(&three.nodes[2]), &["replicas", "2"])?;
@@ -260,6 +261,8 @@ fn any_member_takes_changes_and_all_follow() -> Result<()> {
 
     let told = text(&admin(&three.nodes[0]), &["drain", "c"])?;
     assert!(told.contains("c owns 0 slots"), "{told}");
+    let drained = map(&three.nodes[0])?;
+    assert_eq!(slots(&drained, "c"), 0, "{drained}");
     wait(
         &three.all(),
         "c is draining",

@@ -152,9 +152,14 @@ fn uploads_of_10_gib_that_are_announced_alone_hold_no_memory() -> Result<()> {
         http.send_head("PUT", &path, &[("content-length", &len)])?;
         puts.push(http);
     }
+    let sent = (EACH * first.len()) as f64;
     wait_until("all have begun", LIMIT, || {
-        Ok(metric(&node, "fonn_http_connections")? == 2.0 * EACH as f64)
+        let open = metric(&node, "fonn_http_connections")?;
+        let received = metric(&node, "fonn_reapi_received_bytes_total")?;
+        Ok(open == 2.0 * EACH as f64 && received == sent)
     })?;
+    let reserved = metric(&node, "fonn_receiving_bytes")?;
+    ensure!(reserved < 16.0 * (1 << 20) as f64, "{reserved} bytes");
     let mut other = HttpClient::connect(node.http())?;
     ensure!(other.put("/a", &vec![7; 1 << 20])? == 200);
     ensure!(other.get("/a")?.is_some_and(|it| it.len() == 1 << 20));
