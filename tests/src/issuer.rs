@@ -6,10 +6,10 @@ use std::net::SocketAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
-use aws_lc_rs::rand::SystemRandom;
-use aws_lc_rs::signature::Ed25519KeyPair;
-use jsonwebtoken::jwk::Jwk;
-use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use ring::rand::SystemRandom;
+use ring::signature::{Ed25519KeyPair, KeyPair as _};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -53,7 +53,7 @@ namespace = 'acme-pr-{ref}'
 /// tokens.
 pub struct Issuer {
     dir: TempDir,
-    key: EncodingKey,
+    key: Ed25519KeyPair,
 }
 
 impl fmt::Debug for Issuer {
@@ -68,9 +68,12 @@ impl Issuer {
     /// # Errors
     /// When its files cannot be written.
     pub fn new() -> Result<Self> {
-        let document = Ed25519KeyPair::generate_pkcs8v1(&SystemRandom::new())?;
-        let key = EncodingKey::from_ed_der(document.as_ref());
-        let jwk = Jwk::from_encoding_key(&key, Algorithm::EdDSA)?;
+        let document = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new());
+        let document = document.ok().context("no random number")?;
+        let key = Ed25519KeyPair::from_pkcs8(document.as_ref()).ok();
+        let key = key.context("a key that was just made")?;
+        let public = text(key.public_key().as_ref());
+        let jwk = json!({"kty": "OKP", "crv": "Ed25519", "alg": "EdDSA", "x": public});
         let dir = tempfile::tempdir()?;
         fs::write(dir.path().join("jwks"), json!({"keys": [jwk]}).to_string())?;
         fs::write(dir.path().join("token.key"), "5a".repeat(32))?;
@@ -98,7 +101,10 @@ impl Issuer {
             "exp": (now + Duration::from_secs(600)).as_secs(),
             "repository_id": 123, "ref": reference,
         });
-        Ok(encode(&Header::new(Algorithm::EdDSA), &claims, &self.key)?)
+        let header = text(br#"{"typ":"JWT","alg":"EdDSA"}"#);
+        let signed = format!("{header}.{}", text(claims.to_string().as_bytes()));
+        let signature = text(self.key.sign(signed.as_bytes()).as_ref());
+        Ok(format!("{signed}.{signature}"))
     }
 
     /// The token that `door`, the HTTP port of a node or a router, gives for that identity.
@@ -124,4 +130,9 @@ impl Issuer {
         let token = granted["access_token"].as_str().context("no token")?;
         Ok(token.to_owned())
     }
+}
+
+/// Bytes as they stand in tokens and keys.
+fn text(bytes: &[u8]) -> String {
+    BASE64_URL_SAFE_NO_PAD.encode(bytes)
 }

@@ -7,9 +7,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aws_lc_rs::digest::{SHA256, digest};
 use fonn_base::clock::Clock;
 use parking_lot::{Mutex, RwLock};
+use ring::digest::{SHA256, digest};
 use tokio::sync::watch;
 
 use super::attempts::{Attempts, HashError, Refusal, Refused};

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use argon2::password_hash::phc::PasswordHash;
-use aws_lc_rs::digest::{SHA256, digest};
 use fonn_base::size::ByteCount;
 use fonn_proto::{Overlay, WriterId};
+use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 
 use super::oidc::{Exchange, OidcIssuer};

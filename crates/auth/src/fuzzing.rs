@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 use std::sync::LazyLock;
 
-use aws_lc_rs::hmac;
+use ring::hmac;
 
 use crate::signed::{self, KEY_LEN, SigningKey, Statement};
 use crate::token::Expiry;

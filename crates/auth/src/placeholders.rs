@@ -1,8 +1,8 @@
 //! Placeholders in names of namespaces: `acme-pr-{ref}` has one overlay for each value of the claim
 //! `ref`.
 
-use aws_lc_rs::digest::{Context, SHA256};
 use fonn_proto::overlay::OVERLAY_ID_LEN;
+use ring::digest::{Context, SHA256};
 
 /// Names an overlay among those of all issuers and namespaces.
 pub(super) type OverlayId = [u8; OVERLAY_ID_LEN];

@@ -20,9 +20,9 @@
 
 use std::fmt::{self, Write as _};
 
-use aws_lc_rs::digest::{SHA256, digest};
-use aws_lc_rs::hmac;
 use fonn_proto::overlay::OVERLAY_ID_LEN;
+use ring::digest::{SHA256, digest};
+use ring::hmac;
 use zeroize::Zeroizing;
 
 use super::placeholders::OverlayId;

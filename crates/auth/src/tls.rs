@@ -196,7 +196,7 @@ impl Tls {
 }
 
 fn read(files: &TlsFiles) -> Result<Loaded, TlsError> {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mismatch = |error: rustls::Error| TlsError::Mismatch {
         cert: files.cert.clone(),
         key: files.key.clone(),
@@ -290,7 +290,7 @@ fn servers(
 /// # Errors
 /// As [`Tls::load`].
 pub fn caller(files: &CallerFiles) -> Result<Arc<ClientConfig>, TlsError> {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
     let roots = Arc::new(authorities(CA, &files.ca)?);
     let own = match &files.identity {
         Some((cert, key)) => Some(identity(cert, key, &provider)?),

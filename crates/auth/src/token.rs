@@ -10,8 +10,8 @@
 use std::fmt::{self, Write as _};
 use std::str::FromStr;
 
-use aws_lc_rs::constant_time::verify_slices_are_equal;
-use aws_lc_rs::digest::{SHA256, digest};
+use ring::digest::{SHA256, digest};
+use subtle::ConstantTimeEq;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use zeroize::Zeroizing;
@@ -118,7 +118,7 @@ impl TokenHash {
 
     /// Whether both are the same, in a time that does not depend on where they differ.
     pub(super) fn is(&self, other: &Self) -> bool {
-        verify_slices_are_equal(&self.0, &other.0).is_ok()
+        self.0.ct_eq(&other.0).into()
     }
 
     /// The part by which a hash is looked up.

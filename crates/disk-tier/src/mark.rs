@@ -13,9 +13,9 @@
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use aws_lc_rs::rand;
 use fonn_codec::checksum;
 use parking_lot::Mutex;
+use ring::rand::{SecureRandom, SystemRandom};
 use tokio::sync::oneshot;
 use tracing::warn;
 
@@ -106,7 +106,8 @@ impl StoreNumber {
         }
         let draw_and_save = || {
             let mut bytes = [0; 8];
-            rand::fill(&mut bytes).map_err(io::Error::other)?;
+            let filled = SystemRandom::new().fill(&mut bytes);
+            filled.map_err(|_| io::Error::other("the system has no random number"))?;
             let drawn = u64::from_le_bytes(bytes);
             save(dir, drawn).map(|()| drawn)
         };

@@ -5,8 +5,8 @@
 
 use std::ops::Range;
 
-use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use fonn_codec::checksum;
+use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use smallvec::SmallVec;
 
 use fonn_base::entry::{Meta, Space};

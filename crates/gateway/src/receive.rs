@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use aws_lc_rs::digest::{Context, SHA256};
 use bytes::{Buf as _, Bytes};
 use fonn_auth::Source;
 use http_body::Body;
 use http_body_util::BodyExt as _;
+use ring::digest::{Context, SHA256};
 use tokio::time::{Instant, timeout};
 
 use crate::life::Life;

@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use aws_lc_rs::digest::{Context, SHA256};
 use bytes::Bytes;
 use fonn_http_client::{Answer, Body, Client, Failed, Server, ServerError, empty};
 use futures_util::stream;
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Frame;
 use hyper::{Method, StatusCode};
+use ring::digest::{Context, SHA256};
 use tokio::fs::File;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 

@@ -22,6 +22,7 @@ mod fetch;
 #[doc(hidden)]
 pub mod fuzzing;
 mod keys;
+mod signature;
 #[cfg(test)]
 mod tests_support;
 mod token;

@@ -1,33 +1,38 @@
 //! An issuer for the tests: keys and tokens signed by them.
 
-use aws_lc_rs::rand::SystemRandom;
-use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair};
-use jsonwebtoken::jwk::Jwk;
-use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use jsonwebtoken::{Algorithm, Header};
+use ring::rand::SystemRandom;
+use ring::signature::{
+    ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair as _,
+};
 use serde_json::{Value, json};
 
 pub const URL: &str = "https://issuer.test";
 pub const AUDIENCE: &str = "https://cache.test";
 
+enum Key {
+    P256(EcdsaKeyPair),
+    Ed25519(Ed25519KeyPair),
+}
+
 /// A key of the issuer.
 pub struct Signer {
     pub header: Header,
-    key: EncodingKey,
+    key: Key,
 }
 
 impl Signer {
     pub fn new(id: &str, algorithm: Algorithm) -> Self {
         let random = SystemRandom::new();
-        let key = match algorithm {
-            Algorithm::ES256 => {
-                let document =
-                    EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random);
-                EncodingKey::from_ec_der(document.unwrap().as_ref())
-            }
-            _ => {
-                let document = Ed25519KeyPair::generate_pkcs8v1(&random).unwrap();
-                EncodingKey::from_ed_der(document.as_ref())
-            }
+        let key = if algorithm == Algorithm::ES256 {
+            let kind = &ECDSA_P256_SHA256_FIXED_SIGNING;
+            let document = EcdsaKeyPair::generate_pkcs8(kind, &random).unwrap();
+            Key::P256(EcdsaKeyPair::from_pkcs8(kind, document.as_ref(), &random).unwrap())
+        } else {
+            let document = Ed25519KeyPair::generate_pkcs8(&random).unwrap();
+            Key::Ed25519(Ed25519KeyPair::from_pkcs8(document.as_ref()).unwrap())
         };
         let mut header = Header::new(algorithm);
         header.kid = Some(id.to_owned());
@@ -36,14 +41,37 @@ impl Signer {
 
     /// The public key as issuers publish it.
     pub fn jwk(&self) -> Value {
-        let mut jwk = Jwk::from_encoding_key(&self.key, self.header.alg).unwrap();
-        jwk.common.key_id = self.header.kid.clone();
-        serde_json::to_value(jwk).unwrap()
+        let mut jwk = match &self.key {
+            Key::P256(key) => {
+                let point = key.public_key().as_ref();
+                json!({"kty": "EC", "crv": "P-256", "x": text(&point[1..33]), "y": text(&point[33..])})
+            }
+            Key::Ed25519(key) => {
+                json!({"kty": "OKP", "crv": "Ed25519", "x": text(key.public_key().as_ref())})
+            }
+        };
+        jwk["alg"] = json!(self.header.alg);
+        jwk["kid"] = json!(self.header.kid);
+        jwk
     }
 
     pub fn token(&self, claims: &Value) -> String {
-        encode(&self.header, claims, &self.key).unwrap()
+        let header = serde_json::to_vec(&self.header).unwrap();
+        let signed = format!("{}.{}", text(&header), text(claims.to_string().as_bytes()));
+        let signature = match &self.key {
+            Key::P256(key) => {
+                let signature = key.sign(&SystemRandom::new(), signed.as_bytes()).unwrap();
+                text(signature.as_ref())
+            }
+            Key::Ed25519(key) => text(key.sign(signed.as_bytes()).as_ref()),
+        };
+        format!("{signed}.{signature}")
     }
+}
+
+/// Bytes as they stand in tokens and keys.
+fn text(bytes: &[u8]) -> String {
+    BASE64_URL_SAFE_NO_PAD.encode(bytes)
 }
 
 /// The key set of these keys.

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use crate::claims::Claims;
 use crate::fetch::FetchError;
 use crate::keys::{Algorithm, Key};
+use crate::signature;
 
 /// Longest token in bytes. Those of CI systems have one to three thousand.
 pub const TOKEN_LEN_MAX: usize = 8 << 10;
@@ -109,6 +110,7 @@ impl<'t> Presented<'t> {
         validation.set_required_spec_claims(&["exp", "iss", "aud"]);
         validation.set_issuer(&[terms.issuer]);
         validation.set_audience(terms.audiences);
+        signature::install();
         let decoded =
             jsonwebtoken::decode::<Map<String, Value>>(self.text, &key.decoding, &validation);
         match decoded {

@@ -1,7 +1,7 @@
 //! The digest functions.
 
-use aws_lc_rs::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256, SHA384, SHA512};
 use md5::{Digest as _, Md5};
+use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256, SHA384, SHA512};
 
 use crate::digest::{Digest, DigestFunction};
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result, ensure};
-use aws_lc_rs::digest::{SHA256, digest};
+use ring::digest::{SHA256, digest};
 
 use super::beside::{BesideOptions, Server, TABLE, filling_len, measure, over};
 use super::plot::{Chart, Series};

@@ -97,7 +97,7 @@ fn connect(addr: SocketAddr) -> Result<TcpStream> {
 fn encrypt(stream: TcpStream, authority: &Certified) -> Result<Encrypted> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(authority.file("ca"))?)?;
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_root_certificates(roots)

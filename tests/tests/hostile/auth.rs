@@ -252,7 +252,7 @@ impl Authority {
         let (certificate, key) = self.certificate(serial)?;
         let mut roots = RootCertStore::empty();
         roots.add(self.0.der().clone())?;
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
         let key = PrivateKeyDer::try_from(key.serialize_der()).map_err(anyhow::Error::msg)?;
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?

@@ -5,8 +5,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use aws_lc_rs::digest::{SHA256, digest};
 use bytes::Bytes;
+use ring::digest::{SHA256, digest};
 
 use fonn_reapi::messages::{
     Digest, FindMissingBlobsRequest, FindMissingBlobsResponse, WriteRequest,

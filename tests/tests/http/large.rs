@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use aws_lc_rs::digest::{Context, SHA256};
+use ring::digest::{Context, SHA256};
 
 use fonn_tests::client::HttpClient;
 use fonn_tests::node::NodeOptions;

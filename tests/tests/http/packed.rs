@@ -1,7 +1,7 @@
 //! Blobs that come compressed, are kept so, and are read by clients of each kind.
 
 use anyhow::{Result, ensure};
-use aws_lc_rs::digest::{SHA256, digest};
+use ring::digest::{SHA256, digest};
 
 use fonn_reapi::Deflater;
 use fonn_tests::client::{Cache as _, HttpClient, RespClient, TextClient};

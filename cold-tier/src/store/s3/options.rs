@@ -11,6 +11,8 @@ use aws_sdk_s3::Client;
 use aws_sdk_s3::config::{
     Credentials, Region, RequestChecksumCalculation, ResponseChecksumValidation,
 };
+use aws_smithy_http_client::tls::Provider;
+use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 
 /// Where requests go and how they are signed. What is `None` is found as in every AWS program.
 #[derive(Clone, Debug)]
@@ -134,7 +136,11 @@ pub(super) async fn client(options: &S3Options) -> Result<Client, S3OpenError> {
         .disable_operation_timeout()
         .disable_operation_attempt_timeout()
         .disable_read_timeout();
+    let connections = aws_smithy_http_client::Builder::new()
+        .tls_provider(Provider::Rustls(CryptoMode::Ring))
+        .build_https();
     let mut loader = aws_config::defaults(BehaviorVersion::v2026_01_12())
+        .http_client(connections)
         .retry_config(RetryConfig::disabled())
         .timeout_config(timeouts.build())
         .stalled_stream_protection(

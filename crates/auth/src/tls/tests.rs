@@ -94,7 +94,7 @@ fn strangers_the_expired_and_the_bare_are_refused_where_a_certificate_is_asked_f
 
     let mut roots = RootCertStore::empty();
     roots.add(authority.0.der().clone()).unwrap();
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
     let bare = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()

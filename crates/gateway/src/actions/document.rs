@@ -1,7 +1,7 @@
 //! The messages of `github.actions.results.api.v1.CacheService` as JSON (Twirp). Both spellings of
 //! names are read, as protobuf's JSON mapping demands.
 
-use aws_lc_rs::digest::{Context, SHA256};
+use ring::digest::{Context, SHA256};
 use serde::Deserialize;
 
 use super::{EntryId, KEY_LEN_MAX};

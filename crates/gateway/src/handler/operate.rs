@@ -3,7 +3,6 @@
 use std::future::Future;
 use std::time::Duration;
 
-use aws_lc_rs::digest::{SHA256, digest};
 use bytes::Bytes;
 use fonn_proto::Failure;
 use fonn_reapi::result_to_json;
@@ -14,6 +13,7 @@ use hyper::header::{
     CONTENT_TYPE, HeaderName, HeaderValue, RANGE,
 };
 use hyper::{HeaderMap, Request, StatusCode};
+use ring::digest::{SHA256, digest};
 use tokio::time::timeout;
 
 use super::long::{instance_of, ranged};

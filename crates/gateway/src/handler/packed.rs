@@ -6,12 +6,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use aws_lc_rs::digest::{Context, SHA256};
 use bytes::{Bytes, BytesMut};
 use fonn_reapi::{Inflater, ZstdError};
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use hyper::StatusCode;
 use hyper::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HeaderMap, HeaderValue, RANGE, VARY};
+use ring::digest::{Context, SHA256};
 
 use super::Front;
 use super::long::ranged;

@@ -9,7 +9,6 @@ mod uploads;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::Ordering;
 
-use aws_lc_rs::digest::{SHA256, digest};
 use bytes::Bytes;
 use fonn_base::metrics::Metrics;
 use fonn_proto::Failure;
@@ -27,6 +26,7 @@ use http_body::Body;
 use http_body_util::{BodyExt as _, Full};
 use hyper::{Request, Version};
 use prost::Message;
+use ring::digest::{SHA256, digest};
 
 use super::fake::{Fake, Fault, VALUE_LEN_MAX, front};
 use crate::handler::{Front, Peer};

@@ -37,7 +37,7 @@ impl Encrypted {
         .unwrap();
         let mut roots = RootCertStore::empty();
         roots.add(cert.der().clone()).unwrap();
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .unwrap()

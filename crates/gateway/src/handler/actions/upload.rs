@@ -1,12 +1,12 @@
 //! Uploads: a whole archive, or blocks and a list of them. Each is stored as a long value.
 
-use aws_lc_rs::digest::{SHA256, digest};
 use bytes::Bytes;
 use fonn_proto::Failure;
 use fonn_reapi::Instance;
 use fonn_server::Scope;
 use http_body::Body;
 use hyper::{Request, StatusCode};
+use ring::digest::{SHA256, digest};
 
 use super::{Layer, upload_key};
 use crate::actions::{BLOCKS_MAX, Component, EntryId, block_list, component, hex};

@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use aws_lc_rs::digest::{SHA256, digest};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{Full, StreamBody};
 use hyper::Request;
+use ring::digest::{SHA256, digest};
 
 use super::super::fake::{Fault, Reply, Site, VALUE_LEN_MAX, ask};
 use super::request;
