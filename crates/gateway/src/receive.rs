@@ -67,7 +67,7 @@ pub(crate) struct Beginning<'r, S: Store + 'r> {
     /// What came after it.
     last: Bytes,
     /// Of all that came.
-    context: Context,
+    context: Box<Context>,
     _charge: Option<S::Charge<'r>>,
 }
 
@@ -78,7 +78,7 @@ impl<S: Store> Beginning<'_, S> {
             bytes: Vec::new(),
             prefix_len: 0,
             last: Bytes::new(),
-            context: Context::new(&SHA256),
+            context: Box::new(Context::new(&SHA256)),
             _charge: None,
         }
     }
@@ -86,7 +86,7 @@ impl<S: Store> Beginning<'_, S> {
     /// What came, without the prefix, and the digest of it that goes on.
     pub(crate) fn parts(&self) -> ([&[u8]; 2], Context) {
         let bytes = self.bytes.get(self.prefix_len..).unwrap_or_default();
-        ([bytes, &self.last], self.context.clone())
+        ([bytes, &self.last], (*self.context).clone())
     }
 }
 
@@ -180,7 +180,7 @@ impl<'r, S: Store> Terms<'r, S> {
                 bytes,
                 prefix_len: self.prefix.len(),
                 last,
-                context,
+                context: Box::new(context),
                 _charge: charge,
             })),
             false => Err(too_long),
