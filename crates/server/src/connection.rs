@@ -391,7 +391,7 @@ impl<'c, S: Service> Driver<'c, S> {
                         && !self.answer_read(&request.body, &mut reply, space, &mut queue)
                     {
                         self.begin_request(&mut queue);
-                        if !self.answer_store(&request.body, &mut reply, space, &mut queue) {
+                        if !self.answer_store(&request.body, &mut reply, space, (chunk, &queue)) {
                             self.current.is_last = parsed.consumed == data.len();
                             self.execute(request.body, &mut reply, space, chunk, &mut queue)
                                 .await?;

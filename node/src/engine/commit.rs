@@ -358,6 +358,23 @@ impl Engine {
         self.put_in_ram(shard, &fresh, kept)
     }
 
+    /// As [`Engine::put_entry`], for a long value of a request that is admitted here: RAM and disk
+    /// share it.
+    pub(super) fn put_long(
+        &self,
+        shard: &mut ShardGuard<'_>,
+        fresh: Fresh<'_>,
+        job: &Job<'_>,
+        now_s: u32,
+        acks: &mut Acks,
+    ) -> Result<(), Refused> {
+        let content = Content::Fresh(self.request_value(job));
+        let len = fresh.key.len().saturating_add(content.stored_len());
+        let admitted = self.hot.namespaces.admit(fresh.space, len);
+        admitted.map_err(Refused::Failed)?;
+        self.put_entry(shard, fresh, content, now_s, acks)
+    }
+
     /// The first half of a put: has the disk write the entry, if there is a disk.
     fn put_on_disk(
         &self,

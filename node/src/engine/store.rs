@@ -1,10 +1,11 @@
 //! The short way of a store: from the request into its entry, under the shard's lock.
 //!
-//! Most stores set a short value, whatever was there. They need no look at what was there, no
-//! future, and no copy of the value besides those that the tiers keep. Whatever is not that simple
-//! is declined here, before anything was done, and goes through [`Engine::execute`], which answers
-//! a plain store with the same words.
+//! Most stores set a value, whatever was there. They need no look at what was there, no future, and
+//! no copy of the value besides those that the tiers keep. Whatever is not that simple is declined
+//! here, before anything was done, and goes through [`Engine::execute`], which answers a plain
+//! store with the same words.
 
+use fonn_codec::CodecId;
 use fonn_proto::{Command, Outcome};
 use fonn_ram_tier::INLINE_LEN_MAX;
 
@@ -13,7 +14,7 @@ use super::semantics::{self, Change};
 use super::{Acks, EVICTIONS_MAX, Engine, Job};
 
 impl Engine {
-    /// Carries out a store of a short value that does not depend on what is there: `word` gets the
+    /// Carries out a store that does not depend on what is there: `word` gets the
     /// outcome and puts it into words. The outcome is provisional until the acknowledgements that
     /// were added have come.
     ///
@@ -31,7 +32,9 @@ impl Engine {
         let Command::Store(store) = command else {
             return false;
         };
-        if store.value.len() > INLINE_LEN_MAX
+        let is_short = store.value.len() <= INLINE_LEN_MAX;
+        // A long value is compressed elsewhere.
+        if !is_short && self.ram_codec.active().0.id() != CodecId::NONE
             || !semantics::is_blind(command)
             || hot.namespaces.is_write_once(space.namespace())
         {
@@ -50,7 +53,11 @@ impl Engine {
             return false;
         }
         let fresh = self.fresh(hash, space, store.key, meta);
-        let put = self.put_short(&mut shard, fresh, store.value, moment.now_s, acks);
+        let put = if is_short {
+            self.put_short(&mut shard, fresh, store.value, moment.now_s, acks)
+        } else {
+            self.put_long(&mut shard, fresh, job, moment.now_s, acks)
+        };
         drop(shard);
         // Why it is refused is found out on the long way, which makes room first.
         if put.is_err() {

@@ -91,9 +91,9 @@ impl<S: Service> Driver<'_, S> {
         body: &Body<'_>,
         reply: &mut Reply<'_>,
         space: Space,
-        queue: &mut Queue<'_, S::Later>,
+        (chunk, queue): (&Chunk, &Queue<'_, S::Later>),
     ) -> bool {
-        let Some(command @ Command::Store(_)) = only_command(body) else {
+        let Some(command @ Command::Store(store)) = only_command(body) else {
             return false;
         };
         if !queue.is_empty() || self.guard.overlay().is_some() {
@@ -103,7 +103,7 @@ impl<S: Service> Driver<'_, S> {
             space,
             command,
             writer: self.guard.writer(),
-            source: None,
+            source: chunk.source(store.value.len()),
             base: None,
             is_routed: false,
             redirects: reply.redirects(),
