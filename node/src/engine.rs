@@ -56,6 +56,7 @@ use bytes::Bytes;
 use fonn_base::ack::{Ack, AckGroup};
 use fonn_base::clock::Clock;
 use fonn_base::entry::{Meta, Space};
+use fonn_base::prefetch::prefetch;
 use fonn_codec::Frame;
 use fonn_disk_tier::levels::LevelCodec;
 use fonn_disk_tier::{DiskEntry, DiskTier, Durability};
@@ -259,6 +260,11 @@ impl Hot {
     /// A version above which nothing is known of the key.
     fn floor(&self, hash: u64) -> fonn_proto::Version {
         self.floors[hash as usize % FLOOR_STRIPES].load(Ordering::Acquire)
+    }
+
+    /// Has the processor fetch what [`Hot::raise_floor`] changes.
+    fn prefetch_floor(&self, hash: u64) {
+        prefetch(&self.floors[hash as usize % FLOOR_STRIPES]);
     }
 
     /// Notes that a version of a key becomes known. Called under the shard's lock.

@@ -165,8 +165,13 @@ impl Service for Tiers {
         self.engine.moment()
     }
 
-    fn expect(&self, space: Space, keys: &[&[u8]]) {
-        self.engine.expect(space, keys);
+    #[inline]
+    fn foresee(&self, space: Space, key: &[u8]) -> Option<u64> {
+        self.engine.foresee(space, key)
+    }
+
+    fn expect(&self, lookups: &[u64]) {
+        self.engine.expect(lookups);
     }
 
     #[inline]

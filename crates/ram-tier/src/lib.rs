@@ -287,13 +287,16 @@ impl RamTier {
         self.lock_index(self.shard_index(hash))
     }
 
+    /// Whether there is more than the processor's cache holds.
+    #[must_use]
+    pub fn is_worth_prefetching(&self) -> bool {
+        self.used() >= PREFETCH_BYTES_MIN
+    }
+
     /// Has the processor fetch what lookups of these hashes read, all of them at a time: each of
     /// several reads one after the other waits for memory otherwise. A hint, without an effect on
     /// what is found.
     pub fn prefetch(&self, hashes: &[u64]) {
-        if self.used() < PREFETCH_BYTES_MIN {
-            return;
-        }
         // A shard that is busy is left alone: its lookups wait for it anyway.
         let shard = |hash: u64| self.shards[self.shard_index(hash)].0.try_lock();
         for &hash in hashes {
@@ -301,12 +304,21 @@ impl RamTier {
                 shard.prefetch_place(hash);
             }
         }
+        if hashes.len() < 2 {
+            // The next step would wait for this one, and there is nothing to do meanwhile.
+            return;
+        }
         let slot = |hash: u64| Some((hash, shard(hash)?.prefetch_slot(hash)?));
         let slots = hashes.iter().filter_map(|&hash| slot(hash));
         let slots: SmallVec<[(u64, u32); 16]> = slots.collect();
-        for (hash, id) in slots {
+        for &(hash, id) in &slots {
             if let Some(shard) = shard(hash) {
                 shard.prefetch_payload(id);
+            }
+        }
+        for (hash, id) in slots {
+            if let Some(shard) = shard(hash) {
+                shard.prefetch_shared(id);
             }
         }
     }

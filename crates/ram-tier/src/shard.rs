@@ -165,13 +165,28 @@ impl Shard {
         Some(id)
     }
 
-    /// Has the processor fetch the beginning of the payload of a slot, if it is taken.
+    /// Has the processor fetch the beginning of the payload of a slot, if it is taken, and what a
+    /// write changes in the recency list.
     pub fn prefetch_payload(&self, id: u32) {
         let Some(slot) = self.slab.get(id) else {
             return;
         };
         let lines = self.arena.block(slot.block).chunks(LINE_LEN);
         lines.take(PREFETCHED_LINES).for_each(prefetch);
+        for neighbor in [slot.prev, slot.next] {
+            if let Some(slot) = self.slab.place(neighbor) {
+                prefetch(&slot.prev);
+            }
+        }
+    }
+
+    /// Has the processor fetch what leads to the value of a slot that shares one.
+    pub fn prefetch_shared(&self, id: u32) {
+        let slot = self.slab.get(id);
+        if let Some(slot) = slot.filter(|slot| state::has(slot.packed, SHARED)) {
+            let index = shared_index(parts_of(&self.arena, slot).body);
+            self.shared.prefetch(index);
+        }
     }
 
     /// The entry or tombstone in a taken slot.

@@ -2,6 +2,7 @@
 //! writers.
 
 use bytes::Bytes;
+use fonn_base::prefetch::prefetch;
 
 use super::cost;
 
@@ -31,6 +32,13 @@ impl SharedValues {
         };
         self.free.push(index);
         cost::shared_value(value.len())
+    }
+
+    /// Has the processor fetch what [`SharedValues::at`] reads.
+    pub fn prefetch(&self, index: u32) {
+        if let Some(value) = self.values.get(index as usize) {
+            prefetch(value);
+        }
     }
 
     /// The value of an index that an entry holds.

@@ -1,5 +1,6 @@
 //! One connection: reads, has requests executed in order, sends the replies of each batch at once.
 
+mod ahead;
 mod execution;
 mod later;
 mod receive;
@@ -11,10 +12,10 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use fonn_proto::request::{Reply, ServerOutcome};
-use fonn_proto::session::{Detection, Dialect, KeysAhead, Session, detect};
+use fonn_proto::session::{Detection, Dialect, Session, detect};
 use fonn_proto::{Body, Command, Failure, Out, Space, Step};
-use smallvec::SmallVec;
 
+use self::ahead::AHEAD_MAX;
 use self::later::{Queue, Window};
 use self::receive::Arrival;
 use self::replies::{Batch, CROWDED_SEND_LEN, Late};
@@ -36,10 +37,6 @@ const TURN_MAX: usize = 128;
 
 /// Bytes received, or copied into a value that a command makes, that count as one command.
 const TURN_BYTES: usize = 4096;
-
-/// Requests that are looked at ahead, and how many are worth it.
-const AHEAD_MAX: usize = 16;
-const AHEAD_MIN: usize = 4;
 
 /// Requests of more commands have their parsed form counted, which is many times what was received.
 const UNCOUNTED_COMMANDS_MAX: usize = 256;
@@ -80,6 +77,7 @@ pub(super) async fn serve<S: Service>(registered: Registered<S>) {
         guard: Guard::new(&shared.security, &registered.connection.peer),
         waits_for_much: false,
         kept: None,
+        space: None,
         is_starting: registered.connection.startup() != StartupState::Over,
     };
     let mut result = driver.run().await;
@@ -118,6 +116,8 @@ struct Driver<'c, S: Service> {
     waits_for_much: bool,
     /// Memory for what the session keeps between requests.
     kept: Option<Reservation<'c, S>>,
+    /// What the last request was about.
+    space: Option<Space>,
     /// Whether its start-up is under way.
     is_starting: bool,
 }
@@ -219,9 +219,10 @@ impl<'c, S: Service> Driver<'c, S> {
             }
 
             self.expect(1);
+            let mut chunk = input.take();
+            let foreseen = self.look_around(chunk.as_slice()).await;
             self.take_buffers();
             self.batch = Batch::new(Instant::now());
-            let mut chunk = input.take();
             // Members log in nowhere: where there are users, only clients with a certificate may
             // speak for all.
             let is_new = self.session.is_none();
@@ -233,7 +234,7 @@ impl<'c, S: Service> Driver<'c, S> {
                 self.peer = Some(Box::new(input));
                 return Ok(());
             }
-            let parsed = self.process(&chunk).await?;
+            let parsed = self.process(&chunk, foreseen).await?;
             if self.guard.took_password() {
                 chunk.wipe(parsed.consumed);
             }
@@ -307,20 +308,8 @@ impl<'c, S: Service> Driver<'c, S> {
         }
     }
 
-    /// Tells the service which keys the next requests are about.
-    fn look_ahead(&self, dialect: Dialect, space: Space, data: &[u8]) {
-        if data.is_empty() || !self.guard.is_admitted() || self.guard.overlay().is_some() {
-            return;
-        }
-        let keys: SmallVec<[&[u8]; AHEAD_MAX]> =
-            KeysAhead::new(dialect, data).take(AHEAD_MAX).collect();
-        if keys.len() >= AHEAD_MIN {
-            self.shared.service.expect(space, &keys);
-        }
-    }
-
-    /// Executes all complete requests of a chunk.
-    async fn process(&mut self, chunk: &Chunk) -> io::Result<Parsed> {
+    /// Executes all complete requests of a chunk. The service was told of the first `foreseen`.
+    async fn process(&mut self, chunk: &Chunk, foreseen: usize) -> io::Result<Parsed> {
         let data = chunk.as_slice();
         let mut parsed = Parsed {
             consumed: 0,
@@ -343,8 +332,8 @@ impl<'c, S: Service> Driver<'c, S> {
         let dialect = session.dialect();
         let mut queue = Queue::new();
         let mut was_admitted = self.guard.is_admitted();
-        // Requests up to the next look ahead. A client that sends one at a time is not looked at.
-        let mut unseen = 1;
+        // Requests up to the next look ahead.
+        let mut unseen = foreseen.max(1);
         while parsed.consumed < data.len() {
             let rest = &data[parsed.consumed..];
             match session.parse(rest) {
@@ -378,6 +367,7 @@ impl<'c, S: Service> Driver<'c, S> {
                     }
                     let mut reply = request.reply;
                     let space = self.guard.space(request.database);
+                    self.space = Some(space);
                     // Whether it was about the login, or was refused.
                     let is_answered = !self.guard.is_open()
                         && Box::pin(self.admit_request(

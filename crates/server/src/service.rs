@@ -178,9 +178,14 @@ pub trait Service: Send + Sync + Sized + 'static {
     /// The time for [`Service::answer_hit`].
     fn moment(&self) -> Self::Moment;
 
-    /// Tells which keys of a space the next requests are about: a hint, for what takes less time
-    /// for several of them together.
-    fn expect(&self, _space: Space, _keys: &[&[u8]]) {}
+    /// A number for what the next request looks up, if [`Service::expect`] makes use of it.
+    #[inline]
+    fn foresee(&self, _space: Space, _key: &[u8]) -> Option<u64> {
+        None
+    }
+
+    /// Tells which lookups come next: a hint, for what takes less time for several of them together.
+    fn expect(&self, _lookups: &[u64]) {}
 
     /// Answers a read that can be answered on the spot: `word` gets the hit and puts it into words.
     /// Returns false otherwise; nothing was done then. `scratch` is for values that have to be

@@ -11,7 +11,6 @@ use fonn_codec::Frame;
 use fonn_proto::outcome::Value;
 use fonn_proto::{Get, Hit, Outcome};
 use fonn_ram_tier::Stored;
-use smallvec::SmallVec;
 
 use super::Engine;
 use super::prepare::SHORT_LEN_MAX;
@@ -36,11 +35,21 @@ impl Engine {
         }
     }
 
-    /// Has the processor fetch what RAM has of some keys, all at a time.
-    pub fn expect(&self, space: Space, keys: &[&[u8]]) {
+    /// A number for the lookup of a key, for [`Engine::expect`]; `None` if RAM is in the processor's
+    /// cache anyway.
+    #[inline]
+    #[must_use]
+    pub fn foresee(&self, space: Space, key: &[u8]) -> Option<u64> {
         let ram = &self.hot.ram;
-        let hashes = keys.iter().map(|key| ram.hash(space, key));
-        ram.prefetch(&hashes.collect::<SmallVec<[u64; 16]>>());
+        ram.is_worth_prefetching().then(|| ram.hash(space, key))
+    }
+
+    /// Has the processor fetch what RAM has for some lookups, all at a time.
+    pub fn expect(&self, lookups: &[u64]) {
+        for &hash in lookups {
+            self.hot.prefetch_floor(hash);
+        }
+        self.hot.ram.prefetch(lookups);
     }
 
     /// Answers a read that changes nothing, if RAM has a visible entry: `word` gets the hit and

@@ -292,7 +292,7 @@ impl<'c, S: Service> Driver<'c, S> {
             self.take_buffers();
             self.batch = Batch::new(Instant::now());
             let chunk = input.take();
-            let parsed = Box::pin(self.process(&chunk)).await?;
+            let parsed = Box::pin(self.process(&chunk, 0)).await?;
             input.restore(chunk, parsed.consumed);
             self.send().await?;
             if parsed.consumed > 0 && !parsed.close {

@@ -79,6 +79,7 @@ pub struct Fake {
     budget: FixedBudget,
     counts: [AtomicU64; Event::ALL.len()],
     executed: AtomicUsize,
+    foreseen: Mutex<Vec<String>>,
     expected: Mutex<Vec<Vec<String>>>,
     in_flight: Arc<AtomicUsize>,
     in_flight_most: AtomicUsize,
@@ -213,6 +214,7 @@ impl Fake {
             budget: FixedBudget::new(64 << 20),
             counts: Default::default(),
             executed: AtomicUsize::new(0),
+            foreseen: Mutex::default(),
             expected: Mutex::default(),
             in_flight: Arc::default(),
             in_flight_most: AtomicUsize::new(0),
@@ -299,9 +301,16 @@ impl Service for Fake {
 
     fn moment(&self) {}
 
-    fn expect(&self, _: Space, keys: &[&[u8]]) {
-        let text = |key: &&[u8]| String::from_utf8_lossy(key).into_owned();
-        self.expected.lock().push(keys.iter().map(text).collect());
+    fn foresee(&self, _: Space, key: &[u8]) -> Option<u64> {
+        let mut foreseen = self.foreseen.lock();
+        foreseen.push(String::from_utf8_lossy(key).into_owned());
+        Some(foreseen.len() as u64 - 1)
+    }
+
+    fn expect(&self, lookups: &[u64]) {
+        let foreseen = self.foreseen.lock();
+        let keys = lookups.iter().map(|&at| foreseen[at as usize].clone());
+        self.expected.lock().push(keys.collect());
     }
 
     fn answer_hit(
