@@ -188,7 +188,8 @@ impl<'c, S: Service> Driver<'c, S> {
                         continue;
                     }
                     input.settle(need);
-                    if need > POOLED_LEN || self.admit_waiting(&mut arrival, &mut input).await {
+                    if need > POOLED_LEN || self.admit_waiting(&mut arrival, &mut input, need).await
+                    {
                         let missing = need.saturating_sub(input.len());
                         self.wait_inside(input.len(), missing, &mut arrival).await?;
                     } else {

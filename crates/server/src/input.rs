@@ -135,6 +135,16 @@ impl Input {
         }
     }
 
+    /// Keeps no more than twice the room that a request of `total` bytes takes. It grows by twos, so
+    /// that a request whose length shows bit by bit is not copied for each.
+    pub fn fit(&mut self, total: usize) {
+        let needed = total.max(self.buf.len()).max(SMALL_LEN);
+        let len = needed.next_power_of_two();
+        if !self.large && self.buf.capacity() > len {
+            self.move_to(BytesMut::with_capacity(len));
+        }
+    }
+
     /// Gives up the room behind what was received: its request has to wait for memory.
     pub fn shrink(&mut self) {
         if !self.large {
@@ -323,6 +333,24 @@ mod tests {
         // More than expected comes: it is counted again.
         input.make_room(5000);
         assert_eq!((input.held(), &input.buf[..]), (POOLED_LEN, &b"get k"[..]));
+    }
+
+    #[test]
+    fn what_waits_for_the_rest_of_a_request_can_be_kept_in_little_room() {
+        let mut input = Input {
+            buf: pool::take(),
+            ..Input::default()
+        };
+        input.buf.extend_from_slice(b"get k");
+        let mut lens = Vec::new();
+        for total in 6..=16 * 1024 {
+            input.make_room(total);
+            input.fit(total);
+            assert_eq!(&input.buf[..], b"get k");
+            lens.push(input.buf.capacity());
+        }
+        lens.dedup();
+        assert_eq!(lens, [1024, 2048, 4096, 8192, 16 * 1024]);
     }
 
     #[test]

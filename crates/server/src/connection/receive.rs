@@ -225,9 +225,11 @@ impl<'c, S: Service> Driver<'c, S> {
         &mut self,
         arrival: &mut Arrival<'c, S>,
         input: &mut Input,
+        need: usize,
     ) -> bool {
-        // Start-ups reserve nothing; what they hold is bounded by their number.
+        // Start-ups reserve nothing; what they hold is bounded by their number and this.
         if self.connection.startup() != StartupState::Over {
+            input.fit(need);
             return true;
         }
         self.reserve(arrival, input, input.held()).await
