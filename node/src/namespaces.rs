@@ -275,26 +275,33 @@ impl Namespaces {
     /// [`Failure::TooLarge`] if it is more than half of the quota; [`Failure::OutOfSpace`] if the
     /// namespace is too far past it: for the moment that it takes to cut off its oldest entries.
     pub fn admit(&self, space: Space, len: usize) -> Result<(), Failure> {
-        let Some(account) = self.account(space.namespace()) else {
+        let Some(failure) = self.refusal(space, len) else {
             return Ok(());
         };
+        if let Some(account) = self.account(space.namespace()) {
+            account.refused.fetch_add(1, Ordering::Relaxed);
+        }
+        Err(failure)
+    }
+
+    /// As [`Namespaces::admit`], for a write that is tried in another way when it is not taken: it is
+    /// not counted as refused.
+    pub fn refusal(&self, space: Space, len: usize) -> Option<Failure> {
+        let account = self.account(space.namespace())?;
         let quota = account.quota.load(Ordering::Relaxed);
         if quota == UNLIMITED {
-            return Ok(());
+            return None;
         }
         let bytes = len as u64 + RECORD_OVERHEAD;
-        let failure = if bytes > quota / 2 {
-            Failure::TooLarge
-        } else if account.bytes().saturating_add(bytes)
-            > quota.saturating_add((quota / SLACK_PART).max(SLACK_BYTES_MIN))
-        {
-            self.wake.notify_one();
-            Failure::OutOfSpace
-        } else {
-            return Ok(());
-        };
-        account.refused.fetch_add(1, Ordering::Relaxed);
-        Err(failure)
+        let slack = (quota / SLACK_PART).max(SLACK_BYTES_MIN);
+        if bytes > quota / 2 {
+            return Some(Failure::TooLarge);
+        }
+        if account.bytes().saturating_add(bytes) <= quota.saturating_add(slack) {
+            return None;
+        }
+        self.wake.notify_one();
+        Some(Failure::OutOfSpace)
     }
 
     /// Notes a write to the disk of about this length.

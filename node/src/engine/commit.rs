@@ -327,8 +327,7 @@ impl Engine {
         self.put_in_ram(shard, &fresh, kept)
     }
 
-    /// As [`Engine::put_entry`], for a short value of a request that is admitted here: RAM and disk
-    /// copy it.
+    /// As [`Engine::put_entry`], for a short value of a request on the short way: RAM and disk copy it.
     pub(super) fn put_short(
         &self,
         shard: &mut ShardGuard<'_>,
@@ -338,8 +337,9 @@ impl Engine {
         acks: &mut Acks,
     ) -> Result<(), Refused> {
         let len = fresh.key.len() + value.len();
-        let admitted = self.hot.namespaces.admit(fresh.space, len);
-        admitted.map_err(Refused::Failed)?;
+        if let Some(failure) = self.hot.namespaces.refusal(fresh.space, len) {
+            return Err(Refused::Failed(failure));
+        }
         let write = || WriteKind::Put {
             meta: fresh.meta,
             value: Bytes::copy_from_slice(value),
@@ -358,8 +358,7 @@ impl Engine {
         self.put_in_ram(shard, &fresh, kept)
     }
 
-    /// As [`Engine::put_entry`], for a long value of a request that is admitted here: RAM and disk
-    /// share it.
+    /// As [`Engine::put_entry`], for a long value of a request on the short way: RAM and disk share it.
     pub(super) fn put_long(
         &self,
         shard: &mut ShardGuard<'_>,
@@ -370,8 +369,9 @@ impl Engine {
     ) -> Result<(), Refused> {
         let content = Content::Fresh(self.request_value(job));
         let len = fresh.key.len().saturating_add(content.stored_len());
-        let admitted = self.hot.namespaces.admit(fresh.space, len);
-        admitted.map_err(Refused::Failed)?;
+        if let Some(failure) = self.hot.namespaces.refusal(fresh.space, len) {
+            return Err(Refused::Failed(failure));
+        }
         self.put_entry(shard, fresh, content, now_s, acks)
     }
 

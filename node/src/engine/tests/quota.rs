@@ -143,6 +143,11 @@ async fn writes_far_past_the_quota_are_refused_only_until_it_was_counted() {
     limit(&rig, 40_000);
     let outcome = rig.run(&set("k", &large)).await;
     assert_eq!(outcome, Outcome::Failed(Failure::TooLarge));
+    // A short value is tried in two ways, and counts once too.
+    limit(&rig, 1_000);
+    let outcome = rig.run(&set("short", &[b'v'; 900])).await;
+    assert_eq!(outcome, Outcome::Failed(Failure::TooLarge));
+    counted(&rig, |it| it.refused == 3).await;
     tasks.finish(Instant::now()).await;
 }
 
