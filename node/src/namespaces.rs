@@ -284,8 +284,8 @@ impl Namespaces {
         Err(failure)
     }
 
-    /// As [`Namespaces::admit`], for a write that is tried in another way when it is not taken: it is
-    /// not counted as refused.
+    /// As [`Namespaces::admit`], for a write that is tried in another way when it is not taken: it
+    /// is not counted as refused.
     pub fn refusal(&self, space: Space, len: usize) -> Option<Failure> {
         let account = self.account(space.namespace())?;
         let quota = account.quota.load(Ordering::Relaxed);

@@ -305,7 +305,7 @@ impl RamTier {
             }
         }
         if hashes.len() < 2 {
-            // The next step would wait for this one, and there is nothing to do meanwhile.
+            // A second step would wait for the line of the first, with nothing to do meanwhile.
             return;
         }
         let slot = |hash: u64| Some((hash, shard(hash)?.prefetch_slot(hash)?));

@@ -6,11 +6,12 @@
 //!   until the evictor has passed them, tombstones never;
 //! - `used` is what all of it takes from the budget.
 
+mod ahead;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
 use fonn_base::entry::{Meta, Space};
-use fonn_base::prefetch::prefetch;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::arena::{self, Arena};
@@ -26,11 +27,6 @@ use super::{Counters, Found, INLINE_LEN_MAX, LruMode, NewEntry, Refused, Stored,
 /// The most dirty entries that one pass of the evictor sets aside. It bounds how long the pass
 /// holds the lock.
 const PASSED_MAX: usize = 64;
-
-/// A line of the processor's cache, and how many of a payload are fetched ahead: its head, the key
-/// and a short value.
-const LINE_LEN: usize = 64;
-const PREFETCHED_LINES: usize = 4;
 
 /// Where a value rests, before it has a slot.
 enum Body<'a> {
@@ -148,45 +144,6 @@ impl Shard {
         self.table.find(hash, |id| {
             payload::matches(arena.block(slab.at(id).block), space, key)
         })
-    }
-
-    /// Has the processor fetch what [`Shard::find`] reads in the table.
-    pub fn prefetch_place(&self, hash: u64) {
-        self.table.prefetch(hash);
-    }
-
-    /// The slot that [`Shard::find`] looks at first, which the processor fetches.
-    pub fn prefetch_slot(&self, hash: u64) -> Option<u32> {
-        let id = self.table.first(hash)?;
-        let slot = self.slab.place(id)?;
-        // It may lie in two lines.
-        prefetch(slot);
-        prefetch(&slot.next);
-        Some(id)
-    }
-
-    /// Has the processor fetch the beginning of the payload of a slot, if it is taken, and what a
-    /// write changes in the recency list.
-    pub fn prefetch_payload(&self, id: u32) {
-        let Some(slot) = self.slab.get(id) else {
-            return;
-        };
-        let lines = self.arena.block(slot.block).chunks(LINE_LEN);
-        lines.take(PREFETCHED_LINES).for_each(prefetch);
-        for neighbor in [slot.prev, slot.next] {
-            if let Some(slot) = self.slab.place(neighbor) {
-                prefetch(&slot.prev);
-            }
-        }
-    }
-
-    /// Has the processor fetch what leads to the value of a slot that shares one.
-    pub fn prefetch_shared(&self, id: u32) {
-        let slot = self.slab.get(id);
-        if let Some(slot) = slot.filter(|slot| state::has(slot.packed, SHARED)) {
-            let index = shared_index(parts_of(&self.arena, slot).body);
-            self.shared.prefetch(index);
-        }
     }
 
     /// The entry or tombstone in a taken slot.

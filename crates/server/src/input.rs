@@ -135,8 +135,8 @@ impl Input {
         }
     }
 
-    /// Keeps no more than twice the room that a request of `total` bytes takes. It grows by twos, so
-    /// that a request whose length shows bit by bit is not copied for each.
+    /// Keeps no more than twice the room that a request of `total` bytes takes. The room is a power
+    /// of two, so that a request whose length shows bit by bit is not copied for each.
     pub fn fit(&mut self, total: usize) {
         let needed = total.max(self.buf.len()).max(SMALL_LEN);
         let len = needed.next_power_of_two();

@@ -7,9 +7,9 @@ use std::cell::RefCell;
 
 use bytes::BytesMut;
 
-/// Capacity of pooled buffers. A value of 16 KiB fits in with its request: one read and a copy within
-/// the processor's cache take less than two reads. Somewhat more than a power of two, so that the
-/// beginnings of buffers do not compete for the same lines of that cache.
+/// Capacity of pooled buffers. A value of 16 KiB fits in with its request: one read and a copy
+/// within the processor's cache take less than two reads. Somewhat more than a power of two, so
+/// that the beginnings of buffers do not compete for the same lines of that cache.
 pub const POOLED_LEN: usize = 32 * 1024 + 5 * 64;
 
 /// Buffers of a kind that a reactor keeps.

@@ -184,7 +184,8 @@ pub trait Service: Send + Sync + Sized + 'static {
         None
     }
 
-    /// Tells which lookups come next: a hint, for what takes less time for several of them together.
+    /// Tells which lookups come next: a hint, for what takes less time for several of them
+    /// together.
     fn expect(&self, _lookups: &[u64]) {}
 
     /// Answers a read that can be answered on the spot: `word` gets the hit and puts it into words.

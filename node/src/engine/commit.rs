@@ -327,7 +327,8 @@ impl Engine {
         self.put_in_ram(shard, &fresh, kept)
     }
 
-    /// As [`Engine::put_entry`], for a short value of a request on the short way: RAM and disk copy it.
+    /// As [`Engine::put_entry`], for a short value of a request on the short way: RAM and disk copy
+    /// the value.
     pub(super) fn put_short(
         &self,
         shard: &mut ShardGuard<'_>,
@@ -358,7 +359,8 @@ impl Engine {
         self.put_in_ram(shard, &fresh, kept)
     }
 
-    /// As [`Engine::put_entry`], for a long value of a request on the short way: RAM and disk share it.
+    /// As [`Engine::put_entry`], for a long value of a request on the short way: RAM and disk share
+    /// the value.
     pub(super) fn put_long(
         &self,
         shard: &mut ShardGuard<'_>,

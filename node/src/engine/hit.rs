@@ -35,8 +35,8 @@ impl Engine {
         }
     }
 
-    /// A number for the lookup of a key, for [`Engine::expect`]; `None` if RAM is in the processor's
-    /// cache anyway.
+    /// A number for the lookup of a key, for [`Engine::expect`]; `None` if RAM is in the
+    /// processor's cache anyway.
     #[inline]
     #[must_use]
     pub fn foresee(&self, space: Space, key: &[u8]) -> Option<u64> {

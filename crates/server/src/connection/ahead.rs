@@ -1,9 +1,9 @@
 //! Tells the service which keys the next requests are about, before they are executed.
 //!
 //! A lookup in memory mostly waits for memory. Of several lookups the service can wait for all at a
-//! time, if it hears of them together. They come together in two ways: in one chunk of a client that
-//! does not wait for replies, and from several connections of a reactor that the kernel woke at
-//! once. The latter queue what they will look up, and let the others do the same before they go on.
+//! time, if it hears of them together. They come together in two ways: in one chunk of a client
+//! that does not wait for replies, and from several connections of a reactor that the kernel woke
+//! at once. The latter queue their lookups, and let the others do the same before they go on.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -107,8 +107,8 @@ impl Drop for Presence {
     }
 }
 
-/// Lets the tasks run that the kernel woke together with this one. Unlike `tokio`'s own it does not
-/// ask the kernel for others.
+/// Lets the tasks run that the kernel woke together with the caller. Unlike the function of `tokio`
+/// it does not ask the kernel for others.
 async fn let_others_join() {
     let mut is_over = false;
     poll_fn(|context| {
