@@ -12,11 +12,11 @@ use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 
 use fonn_tests::compare::{
-    BesideOptions, BuildOptions, CodecOptions, ColdOptions, DiskOptions, GeneratorsOptions,
-    GoOptions, LimitOptions, MemoryOptions, MovesOptions, OwnersOptions, Programs, RouterOptions,
-    SpeedOptions, compare_build, compare_codecs, compare_cold, compare_disk, compare_generators,
-    compare_go, compare_http, compare_memory, compare_moves, compare_owners, compare_remote,
-    compare_router, compare_speed, serve_limit,
+    BesideOptions, BuildOptions, CodecOptions, ColdOptions, DiskOptions, GoOptions, LimitOptions,
+    MemoryOptions, MovesOptions, OwnersOptions, Programs, RouterOptions, SpeedOptions,
+    compare_build, compare_codecs, compare_cold, compare_disk, compare_go, compare_http,
+    compare_memory, compare_moves, compare_owners, compare_remote, compare_router, compare_speed,
+    serve_limit,
 };
 use fonn_tests::load::parse_size;
 use fonn_tests::values::Content;
@@ -57,15 +57,6 @@ enum Command {
         /// Directory of speed.csv and speed.svg.
         #[arg(long, default_value = "docs/plots")]
         out_dir: PathBuf,
-    },
-    /// Whether `redis-benchmark` and `memaslap` find the same ratios as `fonn-load`.
-    Generators {
-        /// Requests of one measurement.
-        #[arg(long, default_value_t = 150_000)]
-        requests: u64,
-        /// Measurements of each server by each generator.
-        #[arg(long, default_value_t = 3)]
-        rounds: usize,
     },
     /// The server that does nothing, which `speed` starts for itself.
     #[command(hide = true)]
@@ -290,10 +281,6 @@ fn main() -> Result<()> {
                 },
             )?
         }
-        Command::Generators { requests, rounds } => compare_generators(
-            &programs(&arguments.fonn_flag, arguments.fonn_on_disk)?,
-            &GeneratorsOptions { requests, rounds },
-        )?,
         Command::Limit {
             listen,
             request_len,
