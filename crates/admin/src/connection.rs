@@ -10,8 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use fonn_auth::encrypted::HANDSHAKE;
-use fonn_auth::tls::{Side, Watched};
+use fonn_auth::tls::Link;
 use fonn_auth::{Refusal, Security};
 use fonn_base::shutdown::Shutdown;
 use http_body_util::Full;
@@ -23,10 +22,9 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, Version};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
 use tonic::Status;
 use tonic::body::Body;
 
@@ -218,45 +216,31 @@ pub(super) async fn serve(
 ) {
     // Without it small answers wait for more; with it the worst is a few more packets.
     let _ = stream.set_nodelay(true);
-    let (Some(tls), Some(config)) = (site.security.tls.clone(), site.security.server_config())
-    else {
-        let peer = Peer {
-            address,
-            is_encrypted: false,
-        };
-        return serve_http(stream, peer, calls, site, shutdown).await;
-    };
     let begin = async {
-        let mut first = [0];
-        if stream.peek(&mut first).await? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        match first == [HANDSHAKE] {
-            true => {
-                let stream = TlsAcceptor::from(config).accept(stream).await?;
-                Watched::new(stream, &tls, Side::Client).map(Ok)
-            }
-            false => Ok(Err(stream)),
+        match (&site.security.tls, site.security.server_config()) {
+            (Some(tls), Some(config)) => Link::accept_either(stream, tls, config).await,
+            _ => Ok(Link::Bare(stream)),
         }
     };
     let begun = tokio::select! {
         begun = tokio::time::timeout(site.options.header_timeout, begin) => begun,
         () = shutdown.requested() => return,
     };
-    let peer = |is_encrypted| Peer {
-        address,
-        is_encrypted,
-    };
     match begun {
-        Ok(Ok(Ok(encrypted))) => serve_http(encrypted, peer(true), calls, site, shutdown).await,
-        Ok(Ok(Err(plain))) => serve_http(plain, peer(false), calls, site, shutdown).await,
+        Ok(Ok(link)) => {
+            let peer = Peer {
+                address,
+                is_encrypted: link.is_encrypted(),
+            };
+            serve_http(link, peer, calls, site, shutdown).await;
+        }
         Ok(Err(error)) => tracing::debug!(%error, %address, "no TLS on the admin port"),
         Err(_) => tracing::debug!(%address, "no TLS on the admin port in time"),
     }
 }
 
 async fn serve_http(
-    mut stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    mut stream: Link,
     peer: Peer,
     calls: Calls,
     site: Arc<Site>,

@@ -6,6 +6,7 @@
 //! good by what is in force ([`Standing`]).
 
 mod expiry;
+mod link;
 mod standing;
 
 use std::fmt;
@@ -26,6 +27,7 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio::sync::watch;
 
+pub use self::link::Link;
 pub use self::standing::{Side, Standing, Watched};
 
 /// The files that the flags name.

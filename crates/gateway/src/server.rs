@@ -13,8 +13,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use fonn_auth::encrypted::HANDSHAKE;
-use fonn_auth::tls::{Side, Watched};
+use fonn_auth::tls::Link;
 use fonn_base::shutdown::{self, Shutdown, ShutdownTrigger};
 use fonn_server::{ListenAddr, Listener};
 use hyper::Request;
@@ -24,10 +23,9 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
 
 use crate::handler::{Front, Peer};
 use crate::life::{Life, Watch};
@@ -324,26 +322,12 @@ async fn serve<S: Store + Unpin>(stream: TcpStream, entered: Entered<S>, stopped
     let front = &entered.place.0;
     // Without it small answers wait for more; with it the worst is a few more packets.
     let _ = stream.set_nodelay(true);
-    let peer = |is_encrypted| Peer {
-        address: entered.address,
-        is_encrypted,
-    };
     let security = front.security();
     let life = Arc::clone(&entered.life);
-    let (Some(tls), Some(config)) = (security.tls.clone(), security.server_config()) else {
-        return serve_http(stream, peer(false), front, life, stopped).await;
-    };
     let begin = async {
-        let mut first = [0];
-        if stream.peek(&mut first).await? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        match first == [HANDSHAKE] {
-            true => {
-                let stream = TlsAcceptor::from(config).accept(stream).await?;
-                Watched::new(stream, &tls, Side::Client).map(Ok)
-            }
-            false => Ok(Err(stream)),
+        match (&security.tls, security.server_config()) {
+            (Some(tls), Some(config)) => Link::accept_either(stream, tls, config).await,
+            _ => Ok(Link::Bare(stream)),
         }
     };
     let begun = tokio::select! {
@@ -356,14 +340,19 @@ async fn serve<S: Store + Unpin>(stream: TcpStream, entered: Entered<S>, stopped
         () = stopped.requested() => return,
     };
     match begun {
-        Ok(Ok(encrypted)) => serve_http(encrypted, peer(true), front, life, stopped).await,
-        Ok(Err(plain)) => serve_http(plain, peer(false), front, life, stopped).await,
+        Ok(link) => {
+            let peer = Peer {
+                address: entered.address,
+                is_encrypted: link.is_encrypted(),
+            };
+            serve_http(link, peer, front, life, stopped).await;
+        }
         Err(error) => tracing::debug!(%error, "no TLS on the HTTP port"),
     }
 }
 
 async fn serve_http<S: Store + Unpin>(
-    mut stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    mut stream: Link,
     peer: Peer,
     front: &Front<S>,
     life: Arc<Life>,

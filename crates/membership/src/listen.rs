@@ -11,13 +11,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use fonn_auth::tls::{Peers, Side, Tls, Watched};
+use fonn_auth::tls::{Link, Peers, Tls};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, Sleep};
-use tokio_rustls::TlsAcceptor;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::Connected;
 
@@ -142,10 +141,7 @@ async fn begin(stream: TcpStream, tls: Option<Arc<Tls>>) -> io::Result<Link> {
     let Some(tls) = tls else {
         return Ok(Link::Bare(stream));
     };
-    let acceptor = TlsAcceptor::from(tls.server(Peers::Certified));
-    let stream = acceptor.accept(stream).await?;
-    let stream = Watched::new(stream, &tls, Side::Client)?;
-    Ok(Link::Encrypted(Box::new(stream)))
+    Link::accept(stream, &tls, tls.server(Peers::Certified)).await
 }
 
 /// The connections that were refused, for the log.
@@ -185,13 +181,6 @@ pub(super) fn channel() -> (
     (tx, ReceiverStream::new(rx))
 }
 
-/// A socket, bare or under TLS.
-#[derive(Debug)]
-enum Link {
-    Bare(TcpStream),
-    Encrypted(Box<Watched<TcpStream>>),
-}
-
 /// A connection with its place among all, and its time to say something.
 #[derive(Debug)]
 pub(super) struct Guarded {
@@ -227,11 +216,7 @@ impl AsyncRead for Guarded {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let read = match &mut this.link {
-            Link::Bare(stream) => Pin::new(stream).poll_read(ctx, buf),
-            Link::Encrypted(stream) => Pin::new(stream).poll_read(ctx, buf),
-        };
-        if let Poll::Ready(read) = read {
+        if let Poll::Ready(read) = Pin::new(&mut this.link).poll_read(ctx, buf) {
             this.silence.as_mut().reset(Instant::now() + SILENCE_MAX);
             return Poll::Ready(read);
         }
@@ -246,29 +231,21 @@ impl AsyncWrite for Guarded {
         ctx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        match &mut self.get_mut().link {
-            Link::Bare(stream) => Pin::new(stream).poll_write(ctx, buf),
-            Link::Encrypted(stream) => Pin::new(stream).poll_write(ctx, buf),
-        }
+        Pin::new(&mut self.get_mut().link).poll_write(ctx, buf)
     }
 
     fn poll_flush(self: Pin<&mut Self>, ctx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().link {
-            Link::Bare(stream) => Pin::new(stream).poll_flush(ctx),
-            Link::Encrypted(stream) => Pin::new(stream).poll_flush(ctx),
-        }
+        Pin::new(&mut self.get_mut().link).poll_flush(ctx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, ctx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().link {
-            Link::Bare(stream) => Pin::new(stream).poll_shutdown(ctx),
-            Link::Encrypted(stream) => Pin::new(stream).poll_shutdown(ctx),
-        }
+        Pin::new(&mut self.get_mut().link).poll_shutdown(ctx)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use fonn_auth::tls::{Side, Watched};
     use tokio_stream::StreamExt as _;
 
     use super::*;
