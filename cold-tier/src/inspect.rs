@@ -144,9 +144,12 @@ pub(crate) async fn compare(shared: &Arc<Shared>) -> Result<Comparison, ColdErro
     })
 }
 
+/// What is told how far work is: segments done and in all.
+pub type Progress<'p> = dyn FnMut(u64, u64) + Send + 'p;
+
 pub(crate) async fn verify(
     shared: &Arc<Shared>,
-    mut progress: impl FnMut(u64, u64) + Send,
+    progress: &mut Progress<'_>,
 ) -> Result<VerifyReport, ColdError> {
     let Comparison {
         listed,
@@ -239,12 +242,12 @@ pub(crate) async fn verify_segment(
 
 pub(crate) async fn rebuild(
     shared: &Arc<Shared>,
-    mut progress: impl FnMut(u64, u64) + Send,
+    progress: &mut Progress<'_>,
 ) -> Result<(), ColdError> {
     let listed = reconcile::names(shared).await?;
     let total = listed.len() as u64;
     let done = std::sync::atomic::AtomicU64::new(0);
-    let progress = parking_lot::Mutex::new(&mut progress);
+    let progress = parking_lot::Mutex::new(progress);
     footers::read_many(shared, listed, |name, read| {
         let (done, progress) = (&done, &progress);
         async move {

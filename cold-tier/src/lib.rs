@@ -51,12 +51,11 @@ pub use follow::announced::{Announcement, CatchUp};
 #[cfg(any(test, feature = "test-util", feature = "test-util-s3"))]
 pub use index::age_writers;
 pub use index::{IndexError, LostCopy};
-pub use inspect::{Comparison, Inspection, SegmentCheck, SegmentReport, VerifyReport};
+pub use inspect::{Comparison, Inspection, Progress, SegmentCheck, SegmentReport, VerifyReport};
 pub use observer::ColdObserver;
 pub use options::{ColdOptions, RestoreFrom, SpillMode};
 pub use spill::source::{
-    Backlog, BoxFuture, SpillBatch, SpillCursor, SpillFact, SpillRecord, SpillSource,
-    SpillSourceError,
+    Backlog, SpillBatch, SpillCursor, SpillFact, SpillRecord, SpillSource, SpillSourceError,
 };
 pub use status::{
     ColdStatus, Counts, FirstReading, LastError, RefusedFooter, SpillLoad, WriterStatus,

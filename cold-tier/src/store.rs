@@ -36,11 +36,10 @@ pub mod suite;
 pub mod url;
 
 use std::fmt;
-use std::future::Future;
 use std::ops::Range;
-use std::pin::Pin;
 
 use bytes::Bytes;
+use fonn_base::boxed::BoxFuture;
 
 pub use body::Body;
 pub use error::{Operation, Refusal, StoreError, StoreErrorKind};
@@ -66,7 +65,7 @@ pub const PAGE_MAX: usize = 1000;
 pub const READ_BYTES_MAX: u64 = 1 << 30;
 
 /// The future of a call; boxed, since which backend is used is decided at start.
-pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
+pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
 /// A store of objects.
 ///

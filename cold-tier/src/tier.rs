@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use fonn_base::boxed::BoxFuture;
 use fonn_base::tasks::{OnShutdown, Tasks};
 use fonn_codec::CodecSpec;
 use tokio::runtime::Handle;
@@ -174,19 +175,24 @@ impl ColdTier {
     ///
     /// # Cancel safety
     /// Cancelling it loses nothing; the read goes on for other callers.
-    pub async fn fetch(&self, space: u16, key: &[u8], location: &Location) -> Fetched {
-        self.fetch_shared(space, key, location).await.0
+    pub fn fetch<'a>(
+        &'a self,
+        space: u16,
+        key: &'a [u8],
+        location: &'a Location,
+    ) -> BoxFuture<'a, Fetched> {
+        Box::pin(async move { self.fetch_shared(space, key, location).await.0 })
     }
 
     /// As [`ColdTier::fetch`]; a caller that comes while the [`Reading`] is kept gets the same
     /// bytes without another request. It is kept until the entry is in another tier.
-    pub async fn fetch_shared(
-        &self,
+    pub fn fetch_shared<'a>(
+        &'a self,
         space: u16,
-        key: &[u8],
-        location: &Location,
-    ) -> (Fetched, Reading) {
-        fetch::fetch(&self.shared, space, key, location).await
+        key: &'a [u8],
+        location: &'a Location,
+    ) -> BoxFuture<'a, (Fetched, Reading)> {
+        Box::pin(fetch::fetch(&self.shared, space, key, location))
     }
 
     /// Whether the bucket has this copy of a key, or a newer one: then the local one may go. Blocks
@@ -333,30 +339,32 @@ impl ColdTier {
     ///
     /// # Cancel safety
     /// Cancelling it leaves what was done.
-    pub async fn drain(&self, deadline: Instant) -> bool {
-        let Some(running) = self.running.get() else {
-            return false;
-        };
-        let work = async {
-            let is_drained = running.spill.drain().await;
-            if self.holds_lease.load(Ordering::Relaxed)
-                && self.shared.is_ready()
-                && checkpointer::is_due(&self.shared, true)
-            {
-                let writer = self.shared.mint_writer();
-                if let Err(error) = checkpointer::run(&self.shared, writer, 0).await {
-                    tracing::warn!(%error, "no checkpoint at the stop");
+    pub fn drain(&self, deadline: Instant) -> BoxFuture<'_, bool> {
+        Box::pin(async move {
+            let Some(running) = self.running.get() else {
+                return false;
+            };
+            let work = async {
+                let is_drained = running.spill.drain().await;
+                if self.holds_lease.load(Ordering::Relaxed)
+                    && self.shared.is_ready()
+                    && checkpointer::is_due(&self.shared, true)
+                {
+                    let writer = self.shared.mint_writer();
+                    if let Err(error) = checkpointer::run(&self.shared, writer, 0).await {
+                        tracing::warn!(%error, "no checkpoint at the stop");
+                    }
                 }
-            }
-            let persisted = self
-                .shared
-                .blocking(|shared| Ok(shared.index.persist()?))
-                .await;
-            is_drained && persisted.is_ok()
-        };
-        tokio::time::timeout_at(deadline, work)
-            .await
-            .unwrap_or(false)
+                let persisted = self
+                    .shared
+                    .blocking(|shared| Ok(shared.index.persist()?))
+                    .await;
+                is_drained && persisted.is_ok()
+            };
+            tokio::time::timeout_at(deadline, work)
+                .await
+                .unwrap_or(false)
+        })
     }
 
     /// Changes the budget of all segments in bytes; None: no bound. It takes effect with the next
@@ -467,8 +475,11 @@ impl ColdTier {
     ///
     /// # Errors
     /// [`ColdError`].
-    pub async fn inspect(&self, name: &SegmentName) -> Result<inspect::Inspection, ColdError> {
-        inspect::inspect(&self.shared, name).await
+    pub fn inspect<'a>(
+        &'a self,
+        name: &'a SegmentName,
+    ) -> BoxFuture<'a, Result<inspect::Inspection, ColdError>> {
+        Box::pin(inspect::inspect(&self.shared, name))
     }
 
     /// Reads every segment in the bucket as a whole and checks every byte, and the index against
@@ -477,19 +488,19 @@ impl ColdTier {
     ///
     /// # Errors
     /// [`ColdError`]: the bucket or the index failed; damage is in the report.
-    pub async fn verify(
-        &self,
-        progress: impl FnMut(u64, u64) + Send,
-    ) -> Result<VerifyReport, ColdError> {
-        inspect::verify(&self.shared, progress).await
+    pub fn verify<'a>(
+        &'a self,
+        progress: &'a mut inspect::Progress<'a>,
+    ) -> BoxFuture<'a, Result<VerifyReport, ColdError>> {
+        Box::pin(inspect::verify(&self.shared, progress))
     }
 
     /// Compares the list of the segments in the bucket with the index.
     ///
     /// # Errors
     /// [`ColdError`].
-    pub async fn compare(&self) -> Result<Comparison, ColdError> {
-        inspect::compare(&self.shared).await
+    pub fn compare(&self) -> BoxFuture<'_, Result<Comparison, ColdError>> {
+        Box::pin(inspect::compare(&self.shared))
     }
 
     /// Reads a segment as a whole and checks every byte, and the index against it. None if there is
@@ -497,11 +508,11 @@ impl ColdTier {
     ///
     /// # Errors
     /// [`ColdError`]: the bucket or the index failed; damage is in the answer.
-    pub async fn verify_segment(
-        &self,
-        name: &SegmentName,
-    ) -> Result<Option<SegmentCheck>, ColdError> {
-        inspect::verify_segment(&self.shared, name).await
+    pub fn verify_segment<'a>(
+        &'a self,
+        name: &'a SegmentName,
+    ) -> BoxFuture<'a, Result<Option<SegmentCheck>, ColdError>> {
+        Box::pin(inspect::verify_segment(&self.shared, name))
     }
 
     /// Merges the footer of every segment in the bucket again, and marks segments that are gone.
@@ -509,9 +520,14 @@ impl ColdTier {
     ///
     /// # Errors
     /// [`ColdError`]; what was merged stays.
-    pub async fn rebuild(&self, progress: impl FnMut(u64, u64) + Send) -> Result<(), ColdError> {
-        inspect::rebuild(&self.shared, progress).await?;
-        reconcile::run(&self.shared).await
+    pub fn rebuild<'a>(
+        &'a self,
+        progress: &'a mut inspect::Progress<'a>,
+    ) -> BoxFuture<'a, Result<(), ColdError>> {
+        Box::pin(async move {
+            inspect::rebuild(&self.shared, progress).await?;
+            reconcile::run(&self.shared).await
+        })
     }
 }
 

@@ -10,13 +10,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use fonn_base::boxed::BoxFuture;
 use fonn_base::clock::Clock;
 use fonn_base::tasks::Tasks;
 use fonn_cold_tier::segment::{CopyVersion, Facts, FlushMark};
 use fonn_cold_tier::store::MemoryStore;
 use fonn_cold_tier::{
-    Backlog, BoxFuture, ColdObserver, ColdOptions, ColdTier, Fetched, Found, ObjectStore,
-    RestoreFrom, SpillBatch, SpillCursor, SpillFact, SpillRecord, SpillSource, SpillSourceError,
+    Backlog, ColdObserver, ColdOptions, ColdTier, Fetched, Found, ObjectStore, RestoreFrom,
+    SpillBatch, SpillCursor, SpillFact, SpillRecord, SpillSource, SpillSourceError,
 };
 
 /// Entries without `FONN_COLD_ENTRIES`: those of two segments.

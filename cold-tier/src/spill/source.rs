@@ -4,6 +4,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use bytes::Bytes;
+use fonn_base::boxed::BoxFuture;
 
 use crate::segment::{CopyVersion, Facts};
 
@@ -118,6 +119,3 @@ pub trait SpillSource: Send + Sync + 'static {
     /// that was added after the last [`SpillSource::read`] began.
     fn wait(&self) -> BoxFuture<'_, ()>;
 }
-
-/// A boxed future.
-pub type BoxFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;

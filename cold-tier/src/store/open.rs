@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
+use fonn_base::boxed::BoxFuture;
 use fonn_base::metrics::Snapshot;
 use fonn_base::pool::{BlockingPool, PoolError, run_blocking};
 use fonn_base::random::SplitMix64;
@@ -87,7 +88,15 @@ pub enum OpenError {
 ///
 /// # Errors
 /// When the options are not sufficient, or the directory cannot be used.
-pub async fn open(
+pub fn open<'a>(
+    location: &'a Location,
+    options: StoreOptions,
+    pool: &'a BlockingPool,
+) -> BoxFuture<'a, Result<Opened, OpenError>> {
+    Box::pin(opened(location, options, pool))
+}
+
+async fn opened(
     location: &Location,
     options: StoreOptions,
     pool: &BlockingPool,

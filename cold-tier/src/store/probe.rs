@@ -7,6 +7,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use fonn_base::boxed::BoxFuture;
 use fonn_base::clock::Clock;
 use fonn_base::random::SplitMix64;
 use tokio::time::timeout;
@@ -119,7 +120,11 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 const SKEW_MS_MAX: u64 = 60_000;
 
 /// Runs all checks. `clock` is this machine's.
-pub async fn probe(store: &dyn ObjectStore, clock: &Clock) -> Vec<Finding> {
+pub fn probe<'a>(store: &'a dyn ObjectStore, clock: &'a Clock) -> BoxFuture<'a, Vec<Finding>> {
+    Box::pin(probed(store, clock))
+}
+
+async fn probed(store: &dyn ObjectStore, clock: &Clock) -> Vec<Finding> {
     let name = SplitMix64::from_entropy().next_u64();
     let mut probe = Probe {
         store,

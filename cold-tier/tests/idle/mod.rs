@@ -1,8 +1,9 @@
 //! What tests of memory share: a node that writes nothing, and the memory of the process.
 
+use fonn_base::boxed::BoxFuture;
 use fonn_cold_tier::segment::{CopyVersion, FlushMark};
 use fonn_cold_tier::{
-    Backlog, BoxFuture, ColdObserver, SpillBatch, SpillCursor, SpillSource, SpillSourceError,
+    Backlog, ColdObserver, SpillBatch, SpillCursor, SpillSource, SpillSourceError,
 };
 
 /// A source without records, and an observer that does nothing.

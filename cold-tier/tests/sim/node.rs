@@ -5,12 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use fonn_base::boxed::BoxFuture;
 use fonn_base::tasks::Tasks;
 use fonn_cold_tier::crash::CrashPoints;
 use fonn_cold_tier::segment::{CopyVersion, Facts, FlushMark};
 use fonn_cold_tier::{
-    Backlog, BoxFuture, ColdObserver, ColdOptions, ColdTier, ObjectStore, SpillBatch, SpillCursor,
-    SpillFact, SpillRecord, SpillSource, SpillSourceError,
+    Backlog, ColdObserver, ColdOptions, ColdTier, ObjectStore, SpillBatch, SpillCursor, SpillFact,
+    SpillRecord, SpillSource, SpillSourceError,
 };
 use parking_lot::Mutex;
 use tokio::sync::Notify;

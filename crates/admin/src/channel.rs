@@ -5,7 +5,6 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -13,6 +12,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use fonn_auth::tls::{self, Side, Tls, Watched};
+use fonn_base::boxed::BoxFuture;
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http2;
@@ -109,24 +109,22 @@ impl Channel {
     ///
     /// # Errors
     /// [`ChannelError`].
-    pub async fn connect_by(
+    pub fn connect_by(
         addr: &str,
         tls: Option<Arc<ClientConfig>>,
         timeout: Duration,
         liveness: Liveness,
-    ) -> Result<Self, ChannelError> {
+    ) -> BoxFuture<'_, Result<Self, ChannelError>> {
         let scheme = if tls.is_some() { "https" } else { "http" };
-        let connect = async {
+        let connect = async move {
             let stream = reach(addr).await?;
-            match tls {
-                None => begin(stream, liveness).await,
-                Some(config) => {
-                    let stream = shake_hands(addr, stream, &config).await?;
-                    begin(stream, liveness).await
-                }
-            }
+            let stream: Box<dyn Stream> = match tls {
+                None => Box::new(stream),
+                Some(config) => Box::new(shake_hands(addr, stream, &config).await?),
+            };
+            begin(stream, liveness).await
         };
-        Self::by(addr, scheme, timeout, connect).await
+        Box::pin(Self::by(addr, scheme, timeout, connect))
     }
 
     /// Connects to a member of the cluster at `addr`, HOST:PORT, under TLS if members have an
@@ -134,26 +132,26 @@ impl Channel {
     ///
     /// # Errors
     /// [`ChannelError`].
-    pub async fn connect_to_member(
-        addr: &str,
-        tls: Option<&Arc<Tls>>,
+    pub fn connect_to_member<'a>(
+        addr: &'a str,
+        tls: Option<&'a Arc<Tls>>,
         timeout: Duration,
-    ) -> Result<Self, ChannelError> {
+    ) -> BoxFuture<'a, Result<Self, ChannelError>> {
         let tls = tls.and_then(|tls| Some((tls, tls.client()?)));
         let scheme = if tls.is_some() { "https" } else { "http" };
-        let connect = async {
+        let connect = async move {
             let stream = reach(addr).await?;
-            match tls {
-                None => begin(stream, Liveness::Member).await,
+            let stream: Box<dyn Stream> = match tls {
+                None => Box::new(stream),
                 Some((tls, ref config)) => {
                     let stream = shake_hands(addr, stream, config).await?;
                     let side = Side::Server(name(addr)?);
-                    let stream = Watched::new(stream, tls, side).map_err(ChannelError::Tls)?;
-                    begin(stream, Liveness::Member).await
+                    Box::new(Watched::new(stream, tls, side).map_err(ChannelError::Tls)?)
                 }
-            }
+            };
+            begin(stream, Liveness::Member).await
         };
-        Self::by(addr, scheme, timeout, connect).await
+        Box::pin(Self::by(addr, scheme, timeout, connect))
     }
 
     /// The connection that `connect` makes in time.
@@ -161,7 +159,7 @@ impl Channel {
         addr: &str,
         scheme: &str,
         timeout: Duration,
-        connect: impl Future<Output = Result<http2::SendRequest<Body>, ChannelError>>,
+        connect: impl Future<Output = Result<http2::SendRequest<Body>, ChannelError>> + Send,
     ) -> Result<Self, ChannelError> {
         let origin = Uri::builder()
             .scheme(scheme)
@@ -257,9 +255,14 @@ async fn shake_hands(
     stream.map_err(ChannelError::Tls)
 }
 
+/// A socket, whatever protects it.
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
 /// Speaks HTTP/2 on a connection.
 async fn begin(
-    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    stream: Box<dyn Stream>,
     liveness: Liveness,
 ) -> Result<http2::SendRequest<Body>, ChannelError> {
     let (sender, driver) = http2::Builder::new(TokioExecutor::new())
@@ -277,7 +280,7 @@ async fn begin(
 impl Service<Request<Body>> for Channel {
     type Response = Response<Incoming>;
     type Error = hyper::Error;
-    type Future = Pin<Box<dyn Future<Output = hyper::Result<Response<Incoming>>> + Send>>;
+    type Future = BoxFuture<'static, hyper::Result<Response<Incoming>>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<hyper::Result<()>> {
         self.sender.poll_ready(cx)

@@ -7,15 +7,14 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;
 use std::fmt;
-use std::future::Future;
 use std::marker::PhantomData;
 use std::net::{IpAddr, SocketAddr};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fonn_auth::{Authenticator, Role};
+use fonn_base::boxed::BoxFuture;
 use hyper::header::CONTENT_TYPE;
 use hyper::http::request::Parts;
 use hyper::{Request, Response};
@@ -32,8 +31,6 @@ use super::calls::{CallGuard, CallPermit, CallPool, Calls};
 use super::health::{Health, Readiness};
 use super::login::Login;
 use super::relay::{Relay, member_of, passed_on, sign};
-
-type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// What generated servers are.
 pub trait GrpcService:
@@ -64,7 +61,7 @@ pub struct GrpcError(String);
 /// The way of a call, and its target if it has one.
 type Way = (Arc<dyn Relay>, Option<String>);
 
-type Call = Box<dyn Fn(Request<Body>) -> BoxFuture<Response<Body>> + Send + Sync>;
+type Call = Box<dyn Fn(Request<Body>) -> BoxFuture<'static, Response<Body>> + Send + Sync>;
 
 /// Every client may ask for its health: a load balancer has no password, and learns nothing else.
 const HEALTH: &str = "grpc.health.v1.Health";
@@ -213,7 +210,7 @@ impl<S: NamedService> NamedService for Mounted<S> {
 impl<S> Service<Request<Body>> for Mounted<S> {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = BoxFuture<Result<Response<Body>, Infallible>>;
+    type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
@@ -378,7 +375,7 @@ impl Limited {
 impl Service<Request<Body>> for Limited {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = BoxFuture<Result<Response<Body>, Infallible>>;
+    type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))

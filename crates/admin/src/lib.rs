@@ -37,6 +37,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fonn_auth::Security;
+use fonn_base::boxed::BoxFuture;
 use fonn_base::shutdown::Shutdown;
 use fonn_base::tasks::{OnShutdown, Tasks};
 use tokio::net::TcpListener;
@@ -179,7 +180,11 @@ impl Server {
 
     /// Serves until `shutdown` is requested; then ends idle connections, finishes current
     /// responses, and cuts what is left at the deadline.
-    pub async fn run(self, shutdown: Shutdown) {
+    pub fn run(self, shutdown: Shutdown) -> BoxFuture<'static, ()> {
+        Box::pin(self.serve(shutdown))
+    }
+
+    async fn serve(self, shutdown: Shutdown) {
         let (routes, options) = (self.routes, self.options);
         let site = Arc::new(Site::new(routes, options, self.security));
         let mut connections = JoinSet::new();

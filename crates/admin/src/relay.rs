@@ -5,12 +5,12 @@
 //! the login itself, so it need not trust the relay.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fonn_auth::tls::Tls;
+use fonn_base::boxed::BoxFuture;
 use hyper::header::{
     AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, TE, USER_AGENT,
 };
@@ -48,7 +48,7 @@ const PASSED: [HeaderName; 8] = [
 ];
 
 /// What comes of a call that was sent on.
-pub type Relayed = Pin<Box<dyn Future<Output = Result<Response<Body>, Status>> + Send>>;
+pub type Relayed = BoxFuture<'static, Result<Response<Body>, Status>>;
 
 /// The way to the members of a cluster.
 pub trait Relay: fmt::Debug + Send + Sync + 'static {

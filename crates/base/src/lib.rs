@@ -8,6 +8,7 @@
 pub mod ack;
 pub mod allocator;
 pub mod backoff;
+pub mod boxed;
 pub mod clock;
 pub mod config;
 pub mod duration;

@@ -17,6 +17,8 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tracing::Instrument;
 
+use crate::boxed::BoxFuture;
+
 /// What [`Tasks::finish`] does with a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnShutdown {
@@ -91,6 +93,18 @@ impl Tasks {
     ) where
         F: Future<Output = ()> + Send + 'static,
     {
+        self.spawn_boxed(runtime, name, on_shutdown, Box::pin(future));
+    }
+
+    /// What every task shares, compiled once: tokio compiles its part of a task for each type of a
+    /// future, and a node has more than a hundred.
+    fn spawn_boxed(
+        &self,
+        runtime: &Handle,
+        name: &'static str,
+        on_shutdown: OnShutdown,
+        future: BoxFuture<'static, ()>,
+    ) {
         let group = &self.0;
         // The entry comes first: the task may finish before `spawn` returns.
         let id = {
@@ -113,7 +127,7 @@ impl Tasks {
             id,
         };
         let task = Watched {
-            future: Box::pin(future),
+            future,
             name,
             registration,
         };
@@ -208,13 +222,13 @@ impl Drop for Registration {
 }
 
 /// A task whose panic is reported.
-struct Watched<F> {
-    future: Pin<Box<F>>,
+struct Watched {
+    future: BoxFuture<'static, ()>,
     name: &'static str,
     registration: Registration,
 }
 
-impl<F: Future<Output = ()>> Future for Watched<F> {
+impl Future for Watched {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, ctx: &mut Context<'_>) -> Poll<()> {

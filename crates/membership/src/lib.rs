@@ -70,6 +70,7 @@ use tonic::service::Routes;
 use tonic::transport::Server;
 
 use fonn_auth::tls::Tls;
+use fonn_base::boxed::BoxFuture;
 use fonn_base::events::Events;
 use fonn_base::hlc::{Hlc, VersionRange};
 use fonn_base::pool::{BlockingPool, PoolError, run_blocking};
@@ -327,7 +328,11 @@ impl Cluster {
     ///
     /// # Cancel safety
     /// Not to be cancelled: a part of it may run on.
-    pub async fn start(options: Options, tasks: &Tasks) -> Result<Self, ClusterError> {
+    pub fn start(options: Options, tasks: &Tasks) -> BoxFuture<'_, Result<Self, ClusterError>> {
+        Box::pin(Self::started(options, tasks))
+    }
+
+    async fn started(options: Options, tasks: &Tasks) -> Result<Self, ClusterError> {
         let pool = BlockingPool::new("raft", NonZeroUsize::MIN, POOL_QUEUE_MAX)?;
         let listener = listen(options.listen).await?;
         let address = listener.local_addr()?;
@@ -504,8 +509,12 @@ impl Cluster {
     ///
     /// # Cancel safety
     /// Cancelling it loses the answer; the change may happen. Changes can be made twice.
-    pub async fn propose(&self, change: Change, deadline: Duration) -> Result<u64, ChangeError> {
-        self.participant.propose(change, deadline).await
+    pub fn propose(
+        &self,
+        change: Change,
+        deadline: Duration,
+    ) -> BoxFuture<'_, Result<u64, ChangeError>> {
+        Box::pin(self.participant.propose(change, deadline))
     }
 
     /// How it stands.
@@ -575,11 +584,13 @@ impl Cluster {
 
     /// Stops, to be called before the tasks are finished: streams end, calls are refused, raft
     /// writes what it has begun. The map stays readable.
-    pub async fn stop(&self) {
-        self.participant.closing.send_replace(true);
-        if let Err(error) = self.participant.raft.shutdown().await {
-            tracing::error!(%error, "raft did not stop in order");
-        }
+    pub fn stop(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            self.participant.closing.send_replace(true);
+            if let Err(error) = self.participant.raft.shutdown().await {
+                tracing::error!(%error, "raft did not stop in order");
+            }
+        })
     }
 }
 

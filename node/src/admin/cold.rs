@@ -9,18 +9,15 @@ pub(super) mod news;
 mod service;
 mod tier;
 
-use std::future::Future;
 use std::pin::Pin;
 
+use fonn_base::boxed::BoxFuture;
 use fonn_base::entry::Space;
 use fonn_proto::{Version, WriterId};
 use tokio_stream::Stream;
 
 pub(super) use service::{ColdService, WORK_MAX};
 pub use tier::TierAdmin;
-
-/// An answer that may take I/O.
-pub type Answer<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// News of a longer piece of work, which goes on only while the stream is polled, and ends when it
 /// is dropped.
@@ -29,23 +26,23 @@ pub type News<T> = Pin<Box<dyn Stream<Item = T> + Send>>;
 /// A cold tier, as the operator sees it. No method blocks its thread.
 pub trait ColdAdmin: Send + Sync {
     /// How full it is, how far it lags behind, what it has cost. No request to the bucket.
-    fn status(&self) -> Answer<'_, Status>;
+    fn status(&self) -> BoxFuture<'_, Status>;
 
     /// The newest record of a key by the local index. One request to the bucket.
     fn find(
         &self,
         space: Space,
         key: Vec<u8>,
-    ) -> Answer<'_, Result<Option<ColdLocation>, ColdError>>;
+    ) -> BoxFuture<'_, Result<Option<ColdLocation>, ColdError>>;
 
     /// Examines the bucket; a finding for each check.
     fn doctor(&self) -> News<Finding>;
 
     /// Segments that the index knows, in the order of their names.
-    fn segments(&self, query: SegmentQuery) -> Answer<'_, Result<Page<Segment>, ColdError>>;
+    fn segments(&self, query: SegmentQuery) -> BoxFuture<'_, Result<Page<Segment>, ColdError>>;
 
     /// Header and footer of a segment, read from the bucket.
-    fn inspect(&self, query: InspectQuery) -> Answer<'_, Result<Inspection, ColdError>>;
+    fn inspect(&self, query: InspectQuery) -> BoxFuture<'_, Result<Inspection, ColdError>>;
 
     /// Reads a segment, or all, in full and checks every record. The last news is the last
     /// progress.

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use fonn_base::boxed::BoxFuture;
 use fonn_base::entry::Meta;
 use fonn_base::hlc::Hlc;
 use fonn_cold_tier::segment::Facts;
 use fonn_cold_tier::{
-    Backlog, BoxFuture, SpillBatch, SpillCursor, SpillFact, SpillRecord, SpillSource,
-    SpillSourceError,
+    Backlog, SpillBatch, SpillCursor, SpillFact, SpillRecord, SpillSource, SpillSourceError,
 };
 use fonn_disk_tier::{DiskTier, Fact, TailPosition, TailRecord};
 

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fmt::Write as _;
 
+use fonn_base::boxed::BoxFuture;
 use fonn_base::clock::Clock;
 use fonn_base::entry::Space;
 use fonn_cold_tier::checkpoint::SegmentState as State;
@@ -18,10 +19,9 @@ use fonn_proto::WriterId;
 
 use super::news::{Teller, news};
 use super::{
-    Answer, ColdAdmin, ColdError, ColdLocation, ColdRecord, Cost, Finding, InspectQuery,
-    Inspection, News, Page, Part, RebuildProgress, RequestCost, Segment, SegmentDamage,
-    SegmentEntry, SegmentQuery, SegmentState, Severity, SpillLag, Status, VerifyNews,
-    VerifyProgress,
+    ColdAdmin, ColdError, ColdLocation, ColdRecord, Cost, Finding, InspectQuery, Inspection, News,
+    Page, Part, RebuildProgress, RequestCost, Segment, SegmentDamage, SegmentEntry, SegmentQuery,
+    SegmentState, Severity, SpillLag, Status, VerifyNews, VerifyProgress,
 };
 
 /// Longest record that is read to tell its writer, in bytes.
@@ -222,7 +222,7 @@ impl TierAdmin {
 }
 
 impl ColdAdmin for TierAdmin {
-    fn status(&self) -> Answer<'_, Status> {
+    fn status(&self) -> BoxFuture<'_, Status> {
         Box::pin(async {
             let tier = self.tier.clone();
             let known = blocking(move || (tier.status(), tier.is_failing())).await;
@@ -260,7 +260,7 @@ impl ColdAdmin for TierAdmin {
         &self,
         space: Space,
         key: Vec<u8>,
-    ) -> Answer<'_, Result<Option<ColdLocation>, ColdError>> {
+    ) -> BoxFuture<'_, Result<Option<ColdLocation>, ColdError>> {
         Box::pin(async move {
             let (tier, sought) = (self.tier.clone(), key.clone());
             let look = move || (tier.locate(space.0, &sought), tier.find(space.0, &sought));
@@ -316,7 +316,7 @@ impl ColdAdmin for TierAdmin {
         })
     }
 
-    fn segments(&self, query: SegmentQuery) -> Answer<'_, Result<Page<Segment>, ColdError>> {
+    fn segments(&self, query: SegmentQuery) -> BoxFuture<'_, Result<Page<Segment>, ColdError>> {
         Box::pin(async move {
             let after = query.token.as_deref().map(segment_name).transpose()?;
             let is_wanted = |name: &SegmentName| {
@@ -337,7 +337,7 @@ impl ColdAdmin for TierAdmin {
         })
     }
 
-    fn inspect(&self, query: InspectQuery) -> Answer<'_, Result<Inspection, ColdError>> {
+    fn inspect(&self, query: InspectQuery) -> BoxFuture<'_, Result<Inspection, ColdError>> {
         Box::pin(async move {
             let name = segment_name(&query.name)?;
             let start = match query.token.as_deref().map(str::parse::<usize>) {
@@ -411,12 +411,13 @@ impl ColdAdmin for TierAdmin {
             };
             let _ = teller.send(Ok(progress("listing", 0, 0))).await;
             let mut last = 0;
-            let rebuilt = tier.rebuild(|done, total| {
+            let mut tell = |done, total| {
                 last = total;
                 // A slow reader misses some of it.
                 let _ = teller.try_send(Ok(progress("reading footers", done, total)));
-            });
-            let end = match rebuilt.await {
+            };
+            let rebuilt = tier.rebuild(&mut tell).await;
+            let end = match rebuilt {
                 Ok(()) => Ok(progress("done", last, last)),
                 Err(error) => Err(error.into()),
             };

@@ -1,5 +1,6 @@
 //! A cold tier that says what the tests expect.
 
+use fonn_base::boxed::BoxFuture;
 use fonn_base::entry::Space;
 use tokio_stream::StreamExt as _;
 
@@ -29,7 +30,7 @@ pub(super) fn segment(region: &str, sequence: u64) -> Segment {
     }
 }
 
-fn answer<'a, T: Send + 'a>(value: T) -> Answer<'a, T> {
+fn answer<'a, T: Send + 'a>(value: T) -> BoxFuture<'a, T> {
     Box::pin(async { value })
 }
 
@@ -58,7 +59,7 @@ impl Fake {
 }
 
 impl ColdAdmin for Fake {
-    fn status(&self) -> Answer<'_, Status> {
+    fn status(&self) -> BoxFuture<'_, Status> {
         answer(Status {
             url: "s3://bucket/prefix".to_owned(),
             region: "local".to_owned(),
@@ -89,7 +90,11 @@ impl ColdAdmin for Fake {
         })
     }
 
-    fn find(&self, _: Space, key: Vec<u8>) -> Answer<'_, Result<Option<ColdLocation>, ColdError>> {
+    fn find(
+        &self,
+        _: Space,
+        key: Vec<u8>,
+    ) -> BoxFuture<'_, Result<Option<ColdLocation>, ColdError>> {
         answer(Ok((key == b"in the bucket").then(|| ColdLocation {
             segment: "local/W/0".to_owned(),
             offset: 64,
@@ -117,7 +122,7 @@ impl ColdAdmin for Fake {
         ])
     }
 
-    fn segments(&self, query: SegmentQuery) -> Answer<'_, Result<Page<Segment>, ColdError>> {
+    fn segments(&self, query: SegmentQuery) -> BoxFuture<'_, Result<Page<Segment>, ColdError>> {
         let mut all = vec![segment("local", 0), segment("local", 1), segment("far", 2)];
         all.retain(|it| {
             query
@@ -128,7 +133,7 @@ impl ColdAdmin for Fake {
         answer(page(all, query.limit, query.token))
     }
 
-    fn inspect(&self, query: InspectQuery) -> Answer<'_, Result<Inspection, ColdError>> {
+    fn inspect(&self, query: InspectQuery) -> BoxFuture<'_, Result<Inspection, ColdError>> {
         if query.name != segment("local", 0).name() {
             let text = format!("there is no segment `{}`", query.name);
             return answer(Err(ColdError::NotFound(text)));

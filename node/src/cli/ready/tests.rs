@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use fonn_base::boxed::BoxFuture;
 use fonn_base::clock::ManualClock;
 use fonn_base::events::Level;
 use fonn_base::tasks::{OnShutdown, Tasks};
@@ -11,8 +12,7 @@ use fonn_cold_tier::store::fault::{Fault, FaultStore, Rule};
 use fonn_cold_tier::store::memory::MemoryStore;
 use fonn_cold_tier::store::{ObjectStore, Operation, StoreErrorKind};
 use fonn_cold_tier::{
-    Backlog, BoxFuture, ColdObserver, ColdOptions, SpillBatch, SpillCursor, SpillSource,
-    SpillSourceError,
+    Backlog, ColdObserver, ColdOptions, SpillBatch, SpillCursor, SpillSource, SpillSourceError,
 };
 use tempfile::TempDir;
 use tokio::time::sleep;
