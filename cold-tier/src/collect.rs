@@ -23,7 +23,7 @@ use crate::error::ColdError;
 use crate::footers;
 use crate::names::{SegmentName, WriterId};
 use crate::plan::{Plan, PlanInput, PlanLimits, Step, plan, tombstone_needed};
-use crate::segment::{CopyVersion, SegmentBuilder};
+use crate::segment::{SegmentBuilder, Version};
 use crate::shared::Shared;
 use crate::status::Counters;
 use crate::store::{Operation, StoreError, StoreErrorKind};
@@ -288,8 +288,8 @@ impl Collector {
                 entries: 1,
                 live_entries: 1,
                 tombstones: 0,
-                min_version: CopyVersion::default(),
-                max_version: CopyVersion::MAX,
+                min_version: 0,
+                max_version: Version::MAX,
                 expires_max_ms: u64::MAX,
                 created_ms: u64::MAX,
                 last_read_ms: u64::MAX,

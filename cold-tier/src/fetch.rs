@@ -23,7 +23,7 @@ use crate::flight;
 use crate::follow::reconcile;
 use crate::memory;
 use crate::names::{KeyHash, SegmentName};
-use crate::segment::{CopyVersion, Facts, Received, StreamError, Wanted};
+use crate::segment::{Facts, Received, StreamError, Version, Wanted};
 use crate::shared::Shared;
 use crate::status::Counters;
 use crate::store::StoreErrorKind;
@@ -41,7 +41,7 @@ pub struct Location {
 impl Location {
     /// The version of the copy that is there.
     #[must_use]
-    pub fn at(&self) -> CopyVersion {
+    pub fn at(&self) -> Version {
         self.entry.at
     }
 
@@ -64,7 +64,7 @@ pub enum Found {
     /// The bucket does not have it, or not any more.
     Absent,
     /// It was deleted at that version, or dropped from the bucket.
-    Tombstone(CopyVersion),
+    Tombstone(Version),
     /// It is there.
     At(Location),
 }
@@ -73,7 +73,7 @@ pub enum Found {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ColdEntry {
     /// Its version.
-    pub at: CopyVersion,
+    pub at: Version,
     /// What is known of it besides its bytes.
     pub facts: Facts,
     /// The value, decoded.

@@ -41,7 +41,7 @@ use merge::{Merge, merge};
 use table::{Deltas, Table};
 
 /// Format of the whole index.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 /// Entries in a batch.
 const BATCH_ENTRIES: usize = 16 << 10;

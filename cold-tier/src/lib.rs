@@ -9,7 +9,7 @@
 //!   write, and collects garbage. The node stands behind two traits, [`SpillSource`] and
 //!   [`ColdObserver`].
 //!
-//! The order of copies is that of [`segment::CopyVersion`]: whatever arrives in whatever order, the
+//! The order of copies is that of [`segment::Version`]: whatever arrives in whatever order, the
 //! highest wins. What an index cannot find in its own data is not asked of the bucket.
 
 mod breaker;

@@ -34,7 +34,7 @@ mod merge;
 pub(crate) use budget::part_of_budget;
 
 use crate::checkpoint::{SegmentFacts, SegmentState};
-use crate::segment::CopyVersion;
+use crate::segment::Version;
 
 /// What a plan is made from.
 #[derive(Clone, Debug)]
@@ -183,7 +183,7 @@ pub struct Plan {
 /// value of its key may be in one of `others`: all segments that may exist, doomed and lost ones
 /// too, besides the one the entry is in. `shadows` is the entry's bit.
 pub fn tombstone_needed<'a>(
-    at: CopyVersion,
+    at: Version,
     shadows: bool,
     mut others: impl Iterator<Item = &'a SegmentFacts>,
 ) -> bool {
@@ -372,8 +372,8 @@ impl<'a> Round<'a> {
 /// The two segments with the oldest values, to ask for the oldest besides one of them: among all,
 /// and among those that are not lost.
 struct OldestValues {
-    all: [Option<(CopyVersion, u32)>; 2],
-    present: [Option<(CopyVersion, u32)>; 2],
+    all: [Option<(Version, u32)>; 2],
+    present: [Option<(Version, u32)>; 2],
 }
 
 impl OldestValues {
@@ -402,7 +402,7 @@ impl OldestValues {
 
     /// Whether a segment other than `id` has a value older than `at`. Lost ones are left out if
     /// `only_present`: two of them must not keep each other for ever.
-    fn is_below(&self, at: CopyVersion, id: u32, only_present: bool) -> bool {
+    fn is_below(&self, at: Version, id: u32, only_present: bool) -> bool {
         let lowest = if only_present { self.present } else { self.all };
         lowest
             .into_iter()

@@ -28,12 +28,13 @@ mod trailer;
 
 pub use builder::{CHUNK_LEN, SealedSegment, SegmentBuilder};
 pub use error::SegmentError;
+pub use fonn_base::hlc::Version;
 pub use footer::{
     FOOTER_LEN_MAX, FlushMark, Footer, FooterEntry, MarkKey, TAIL_LEN_GUESS, Tail, decode_tail,
     decoded_len,
 };
 pub use header::{FORMAT, HEADER_LEN, SegmentHeader};
-pub use record::{CopyVersion, Fact, Facts, KEY_LEN_MAX, RECORD_HEAD_LEN, Record, RecordLengths};
+pub use record::{Fact, Facts, KEY_LEN_MAX, RECORD_HEAD_LEN, Record, RecordLengths};
 pub use scan::{Records, scan_records, verify};
 pub use stream::{Received, RecordStream, StreamError, Wanted};
 pub use trailer::TRAILER_LEN;

@@ -22,7 +22,7 @@ use crate::error::ColdError;
 use crate::index::LostRow;
 use crate::memory::Held;
 use crate::names::KeyHash;
-use crate::segment::CopyVersion;
+use crate::segment::Version;
 use crate::shared::Shared;
 use crate::status::Counters;
 use open::{Added, OpenSegment};
@@ -34,7 +34,7 @@ use uploader::{Job, Uploader, Work};
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Copies on their way: in the open segment, waiting, or being uploaded.
-type Pending = Mutex<HashMap<KeyHash, CopyVersion>>;
+type Pending = Mutex<HashMap<KeyHash, Version>>;
 
 /// What the spiller is asked for.
 pub(crate) enum Command {
@@ -465,7 +465,7 @@ fn prepare(
             at: record.at,
             tombstone: matches!(record.fact, SpillFact::Tombstone),
             expires_at_ms,
-            is_visible: shared.is_visible(record.space, record.at.version),
+            is_visible: shared.is_visible(record.space, record.at),
         };
         let known = known(shared, pending, hash)?;
         match choose(&candidate, known, now_ms) {

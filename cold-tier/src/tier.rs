@@ -27,7 +27,7 @@ use crate::inspect::{self, Comparison, SegmentCheck, SegmentReport, VerifyReport
 use crate::names::{KeyHash, SegmentName};
 use crate::observer::ColdObserver;
 use crate::options::ColdOptions;
-use crate::segment::{CopyVersion, FlushMark};
+use crate::segment::{FlushMark, Version};
 use crate::shared::Shared;
 use crate::spill::source::{Backlog, SpillCursor, SpillSource};
 use crate::spill::{self, SpillHandle};
@@ -131,7 +131,7 @@ impl ColdTier {
                 return Found::Absent;
             }
         };
-        if !shared.is_visible(space, entry.at.version) {
+        if !shared.is_visible(space, entry.at) {
             return Found::Absent;
         }
         if entry.tombstone {
@@ -160,7 +160,7 @@ impl ColdTier {
         let index = &self.shared.index;
         let entry = index.entry(KeyHash::of(space, key))?;
         Ok(entry
-            .filter(|entry| self.shared.is_visible(space, entry.at.version))
+            .filter(|entry| self.shared.is_visible(space, entry.at))
             .map(|entry| (entry, index.table().name(entry.segment).cloned())))
     }
 
@@ -198,7 +198,7 @@ impl ColdTier {
     /// Whether the bucket has this copy of a key, or a newer one: then the local one may go. Blocks
     /// like [`ColdTier::find`].
     #[must_use]
-    pub fn spilled(&self, space: u16, key: &[u8], at: CopyVersion) -> bool {
+    pub fn spilled(&self, space: u16, key: &[u8], at: Version) -> bool {
         let entry = self.shared.index.entry(KeyHash::of(space, key));
         let is_there = |segment| self.shared.index.readable_segment(segment).is_some();
         matches!(entry, Ok(Some(entry)) if entry.at > at || (entry.at == at && is_there(entry.segment)))
@@ -273,7 +273,7 @@ impl ColdTier {
     #[must_use]
     pub fn version_max(&self) -> u64 {
         let segments = self.shared.index.table().all();
-        let versions = segments.iter().map(|(_, facts)| facts.max_version.version);
+        let versions = segments.iter().map(|(_, facts)| facts.max_version);
         versions.max().unwrap_or(0)
     }
 

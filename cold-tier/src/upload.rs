@@ -24,8 +24,8 @@ use crate::footers;
 use crate::index::{Arrival, Cursor, NoWitness, WriterKey};
 use crate::names::{KeyHash, SegmentName, WriterId};
 use crate::segment::{
-    CopyVersion, HEADER_LEN, Record, SealedSegment, SegmentBuilder, SegmentError, SegmentHeader,
-    Tail, decode_tail, scan_records,
+    HEADER_LEN, Record, SealedSegment, SegmentBuilder, SegmentError, SegmentHeader, Tail, Version,
+    decode_tail, scan_records,
 };
 use crate::shared::Shared;
 use crate::spill::source::SpillCursor;
@@ -122,7 +122,7 @@ pub(crate) async fn put_in_bucket(
     names: &Mutex<Names>,
     sealed: Arc<SealedSegment>,
     persistence: Persistence,
-    is_replaced: &(dyn Fn(KeyHash, CopyVersion) -> bool + Sync),
+    is_replaced: &(dyn Fn(KeyHash, Version) -> bool + Sync),
 ) -> Result<Arc<SealedSegment>, ColdError> {
     let mut sealed = sealed;
     let mut torn: Vec<SegmentName> = Vec::new();
@@ -231,7 +231,7 @@ async fn compared(
     shared: &Arc<Shared>,
     names: &Mutex<Names>,
     sealed: Arc<SealedSegment>,
-    is_replaced: &(dyn Fn(KeyHash, CopyVersion) -> bool + Sync),
+    is_replaced: &(dyn Fn(KeyHash, Version) -> bool + Sync),
 ) -> Result<Arc<SealedSegment>, ColdError> {
     let mut attempt = 0u32;
     loop {
@@ -253,7 +253,7 @@ async fn compared(
             for entry in &asked.footer.entries {
                 let hash = entry.hash();
                 let newer = shared.index.entry(hash)?.is_some_and(|it| it.at > entry.at);
-                if newer || !shared.is_visible(entry.space, entry.at.version) {
+                if newer || !shared.is_visible(entry.space, entry.at) {
                     gone.insert(hash);
                 }
             }
@@ -393,7 +393,7 @@ mod tests {
             let record = Record {
                 space: 1,
                 key: b"k",
-                at: CopyVersion { epoch: 0, version },
+                at: version,
                 fact: Fact::Tombstone,
             };
             builder.push(&record).unwrap();
@@ -403,7 +403,7 @@ mod tests {
         let footer = verify(&other.to_bytes()).unwrap();
         assert_eq!(footer.header.seq, 9);
         assert_eq!(footer.entries, sealed.footer.entries);
-        let half = rebuilt(&sealed, header(10), |record| record.at.version < 50);
+        let half = rebuilt(&sealed, header(10), |record| record.at < 50);
         let footer = verify(&half.to_bytes()).unwrap();
         assert_eq!(footer.entries, sealed.footer.entries[..50]);
     }

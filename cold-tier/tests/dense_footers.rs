@@ -12,7 +12,7 @@ use fonn_base::pool::BlockingPool;
 use fonn_base::random::SplitMix64;
 use fonn_base::tasks::Tasks;
 use fonn_cold_tier::names::{Region, SegmentName, WriterId};
-use fonn_cold_tier::segment::{CopyVersion, Fact, Record, SegmentBuilder, SegmentHeader};
+use fonn_cold_tier::segment::{Fact, Record, SegmentBuilder, SegmentHeader};
 use fonn_cold_tier::store::FsStore;
 use fonn_cold_tier::{ColdOptions, ColdTier, ObjectStore};
 
@@ -34,7 +34,7 @@ async fn write_segment(store: &dyn ObjectStore, name: SegmentName, random: &mut 
         let record = Record {
             space: 0,
             key: &key,
-            at: CopyVersion { epoch: 0, version },
+            at: version,
             fact: Fact::Tombstone,
         };
         builder.push(&record).unwrap();

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use fonn_base::boxed::BoxFuture;
 use fonn_base::clock::Clock;
 use fonn_base::tasks::Tasks;
-use fonn_cold_tier::segment::{CopyVersion, Facts, FlushMark};
+use fonn_cold_tier::segment::{Facts, FlushMark, Version};
 use fonn_cold_tier::store::MemoryStore;
 use fonn_cold_tier::{
     Backlog, ColdObserver, ColdOptions, ColdTier, Fetched, Found, ObjectStore, RestoreFrom,
@@ -51,10 +51,7 @@ impl SpillSource for Numbers {
             SpillRecord {
                 space: SPACE,
                 key: key(number).into(),
-                at: CopyVersion {
-                    epoch: 0,
-                    version: number + 1,
-                },
+                at: number + 1,
                 fact: SpillFact::Put {
                     facts: Facts::default(),
                     frame: Bytes::from(frame),
@@ -86,7 +83,7 @@ impl SpillSource for Numbers {
 struct Nobody;
 
 impl ColdObserver for Nobody {
-    fn superseded(&self, _: u16, _: &[u8], _: CopyVersion, _: bool) {}
+    fn superseded(&self, _: u16, _: &[u8], _: Version, _: bool) {}
 
     fn flushed(&self, _: &FlushMark) {}
 

@@ -17,7 +17,7 @@ use fonn_cold_tier::checkpoint::{
 use fonn_cold_tier::names::{
     KeyHash, Region, SegmentName, WriterId, checkpoint_manifest, checkpoint_part,
 };
-use fonn_cold_tier::segment::CopyVersion;
+use fonn_cold_tier::segment::Version;
 use fonn_cold_tier::store::FsStore;
 use fonn_cold_tier::{ColdOptions, ColdTier, ObjectStore};
 
@@ -52,10 +52,7 @@ async fn write_checkpoint(store: &dyn ObjectStore, region: &Region) -> u64 {
                 segment: 0,
                 offset: random.next_u64() % (1 << 34),
                 len: (random.next_u64() % 200_000) as u32,
-                at: CopyVersion {
-                    epoch: 0,
-                    version: random.next_u64() >> 1,
-                },
+                at: random.next_u64() >> 1,
                 expires_at_ms: 0,
                 tombstone: false,
                 shadows: false,
@@ -77,8 +74,8 @@ async fn write_checkpoint(store: &dyn ObjectStore, region: &Region) -> u64 {
         entries: ENTRIES as u32,
         live_entries: ENTRIES as u32,
         tombstones: 0,
-        min_version: CopyVersion::default(),
-        max_version: CopyVersion::MAX,
+        min_version: 0,
+        max_version: Version::MAX,
         expires_max_ms: u64::MAX,
         created_ms: 1,
         last_read_ms: 0,

@@ -5,17 +5,17 @@
 use crate::checkpoint::CheckpointError;
 use crate::names::KeyHash;
 use crate::segment::fields::Fields;
-use crate::segment::{CopyVersion, FooterEntry};
+use crate::segment::{FooterEntry, Version};
 
 /// Length of an entry's value in bytes; its key is the hash.
-pub const ENTRY_LEN: usize = 40;
+pub const ENTRY_LEN: usize = 36;
 
 /// An entry's value as it is stored in an index and in the parts of a checkpoint.
 pub type EncodedEntry = [u8; ENTRY_LEN];
 
 const PART: &str = "index entry";
 
-const LAYOUT: u8 = 1;
+const LAYOUT: u8 = 2;
 
 const BIT_TOMBSTONE: u8 = 1;
 const BIT_SHADOWS: u8 = 1 << 1;
@@ -32,7 +32,7 @@ pub struct IndexEntry {
     /// The record's length in bytes.
     pub len: u32,
     /// The version.
-    pub at: CopyVersion,
+    pub at: Version,
     /// When it expires: Unix time in milliseconds, 0 never.
     pub expires_at_ms: u64,
     /// Whether the key was deleted, or its value dropped.
@@ -106,8 +106,7 @@ impl IndexEntry {
         bytes.extend_from_slice(&self.segment.to_le_bytes());
         bytes.extend_from_slice(&self.offset.to_le_bytes());
         bytes.extend_from_slice(&self.len.to_le_bytes());
-        bytes.extend_from_slice(&self.at.epoch.to_le_bytes());
-        bytes.extend_from_slice(&self.at.version.to_le_bytes());
+        bytes.extend_from_slice(&self.at.to_le_bytes());
         bytes.extend_from_slice(&self.expires_at_ms.to_le_bytes());
         bytes.try_into().expect("the fields have this length")
     }
@@ -143,10 +142,7 @@ impl IndexEntry {
             segment: fields.u32().ok_or(wrong("segment"))?,
             offset: fields.u64().ok_or(wrong("offset"))?,
             len: fields.u32().ok_or(wrong("length"))?,
-            at: CopyVersion {
-                epoch: fields.u32().ok_or(wrong("epoch"))?,
-                version: fields.u64().ok_or(wrong("version"))?,
-            },
+            at: fields.u64().ok_or(wrong("version"))?,
             expires_at_ms: fields.u64().ok_or(wrong("expiry"))?,
             tombstone: bits & BIT_TOMBSTONE != 0,
             shadows: bits & BIT_SHADOWS != 0,

@@ -7,7 +7,7 @@ use fonn_codec::{CodecSpec, Frame, checksum};
 use crate::checkpoint::{CheckpointError, FORMAT, PartFacts};
 use crate::names::{CheckpointName, KeyHash, Region, SegmentName, WriterId};
 use crate::segment::fields::Fields;
-use crate::segment::{CopyVersion, FlushMark};
+use crate::segment::{FlushMark, Version};
 
 /// Longest manifest, decoded, in bytes: some 400,000 segments.
 pub const MANIFEST_LEN_MAX: usize = 64 << 20;
@@ -39,10 +39,10 @@ pub struct SegmentFacts {
     /// Records in it that are tombstones. It never changes: where it is `entries`, there are no
     /// values in the segment.
     pub tombstones: u32,
-    /// The lowest version of a value in it; [`CopyVersion::MAX`] where there is none.
-    pub min_version: CopyVersion,
+    /// The lowest version of a value in it; [`Version::MAX`] where there is none.
+    pub min_version: Version,
     /// The highest version in it.
-    pub max_version: CopyVersion,
+    pub max_version: Version,
     /// When the last of its values expires: Unix time in milliseconds; `u64::MAX`: some never do;
     /// 0: there are none.
     pub expires_max_ms: u64,
@@ -280,8 +280,7 @@ impl SegmentFacts {
             out.extend_from_slice(&count.to_le_bytes());
         }
         for at in [self.min_version, self.max_version] {
-            out.extend_from_slice(&at.epoch.to_le_bytes());
-            out.extend_from_slice(&at.version.to_le_bytes());
+            out.extend_from_slice(&at.to_le_bytes());
         }
         for ms in [self.expires_max_ms, self.created_ms, self.last_read_ms] {
             out.extend_from_slice(&ms.to_le_bytes());
@@ -310,12 +309,6 @@ impl SegmentFacts {
     }
 
     fn take(fields: &mut Fields<'_>) -> Option<Self> {
-        let version = |fields: &mut Fields<'_>| {
-            Some(CopyVersion {
-                epoch: fields.u32()?,
-                version: fields.u64()?,
-            })
-        };
         Some(Self {
             name: SegmentName {
                 region: take_region(fields)?,
@@ -328,8 +321,8 @@ impl SegmentFacts {
             entries: fields.u32()?,
             live_entries: fields.u32()?,
             tombstones: fields.u32()?,
-            min_version: version(fields)?,
-            max_version: version(fields)?,
+            min_version: fields.u64()?,
+            max_version: fields.u64()?,
             expires_max_ms: fields.u64()?,
             created_ms: fields.u64()?,
             last_read_ms: fields.u64()?,

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::names::{KeyHash, SegmentName, WriterId};
-use crate::segment::{CopyVersion, FlushMark};
+use crate::segment::{FlushMark, Version};
 
 const DOC: &str = include_str!("../../../docs/formats/checkpoint.md");
 
@@ -12,10 +12,7 @@ fn entry(hash: u128) -> IndexEntry {
         segment: 3,
         offset: 92,
         len: 70,
-        at: CopyVersion {
-            epoch: 1,
-            version: 5,
-        },
+        at: 5,
         expires_at_ms: 0,
         tombstone: false,
         shadows: true,
@@ -47,14 +44,8 @@ fn facts() -> SegmentFacts {
         entries: 2,
         live_entries: 1,
         tombstones: 1,
-        min_version: CopyVersion {
-            epoch: 1,
-            version: 5,
-        },
-        max_version: CopyVersion {
-            epoch: 1,
-            version: 6,
-        },
+        min_version: 5,
+        max_version: 6,
         expires_max_ms: u64::MAX,
         created_ms: 1_700_000_000_000,
         last_read_ms: 0,
@@ -230,14 +221,14 @@ fn a_foreign_format_version_is_named() {
     let mut object = manifest().encode().unwrap();
     object[8] = 9;
     let message = Manifest::decode(&object).unwrap_err().to_string();
-    assert!(message.contains("version 9") && message.contains("version 2"));
+    assert!(message.contains("version 9") && message.contains("version 3"));
     let (mut object, facts) = part([1]);
     object[8] = 9;
     assert!(matches!(
         decode_part(&object, &facts),
         Err(CheckpointError::Format {
             found: 9,
-            known: 2,
+            known: FORMAT,
             ..
         })
     ));
@@ -247,7 +238,7 @@ fn a_foreign_format_version_is_named() {
         IndexEntry::decode(entry(1).hash, &value),
         Err(CheckpointError::Format {
             found: 9,
-            known: 1,
+            known: 2,
             ..
         })
     ));
@@ -276,10 +267,7 @@ fn a_value_that_hides_an_older_one_knows_it() {
         shadows: false,
         ..entry(1)
     };
-    let at = CopyVersion {
-        epoch: 1,
-        version: 6,
-    };
+    let at = 6;
     let new = IndexEntry { at, ..old };
     assert!(old.merge(1, new, 1).shadows);
     assert!(new.merge(1, old, 1).shadows);
@@ -304,18 +292,15 @@ fn a_value_that_hides_an_older_one_knows_it() {
     assert!(!new.merge(1, new, 1).shadows);
 }
 
-prop_compose! {
-    fn any_version()(epoch in 0_u32..3, version in 0_u64..4) -> CopyVersion {
-        CopyVersion { epoch, version }
-    }
-}
+/// Few, so that copies of one version meet.
+const VERSIONS: std::ops::Range<Version> = 0..12;
 
 prop_compose! {
     fn any_entry()(
         segment: u32,
         offset: u64,
         len: u32,
-        at in any_version(),
+        at in VERSIONS,
         expires_at_ms: u64,
         tombstone: bool,
         shadows: bool,
@@ -330,7 +315,7 @@ prop_compose! {
         random: u128,
         numbers: [u64; 9],
         counts: [u32; 4],
-        at in any_version(),
+        at in VERSIONS,
         state in 0..3,
     ) -> SegmentFacts {
         let since_ms = numbers[0];
@@ -347,7 +332,7 @@ prop_compose! {
             live_entries: counts[1],
             tombstones: counts[2],
             min_version: at,
-            max_version: CopyVersion { epoch: counts[3], ..at },
+            max_version: at + u64::from(counts[3]),
             expires_max_ms: numbers[6],
             created_ms: numbers[7],
             last_read_ms: numbers[8],
@@ -369,7 +354,7 @@ proptest! {
     #[test]
     fn merging_is_free_of_order_and_repetition(
         // Segments as a bucket has them: one time and one place for each copy.
-        copies in prop::collection::vec((any_version(), any::<bool>()), 1..6),
+        copies in prop::collection::vec((VERSIONS, any::<bool>()), 1..6),
         order in prop::collection::vec(any::<prop::sample::Index>(), 1..20),
     ) {
         let copies: Vec<(IndexEntry, u64)> = copies

@@ -16,9 +16,7 @@ use crate::footers;
 use crate::memory::Held;
 use crate::names::KeyHash;
 use crate::plan::{Keep, is_settled, tombstone_needed};
-use crate::segment::{
-    CopyVersion, Fact, Footer, FooterEntry, Record, SegmentBuilder, SegmentError,
-};
+use crate::segment::{Fact, Footer, FooterEntry, Record, SegmentBuilder, SegmentError, Version};
 use crate::shared::Shared;
 use crate::status::Counters;
 use crate::store::Operation;
@@ -75,7 +73,7 @@ impl Judge<'_> {
         if is_value && kept && !indexed.is_expired(self.now_ms) {
             return Fate::Copy;
         }
-        let written_ms = fonn_base::hlc::wall_ms(record.at.version);
+        let written_ms = fonn_base::hlc::wall_ms(record.at);
         let is_young = written_ms.saturating_add(self.tombstone_age_min_ms) > self.now_ms;
         let is_needed = tombstone_needed(record.at, indexed.shadows, self.others.iter().copied());
         let is_settled = is_settled(self.facts, self.now_ms, self.grace_ms);
@@ -93,7 +91,7 @@ pub(super) struct Rewriter<'a> {
     names: &'a Mutex<Names>,
     persistence: Persistence,
     values: Option<SegmentBuilder>,
-    tombstones: Vec<(u16, Box<[u8]>, CopyVersion)>,
+    tombstones: Vec<(u16, Box<[u8]>, Version)>,
     sources: Vec<Source>,
     held: Option<Held>,
     /// When the newest of the old segments was made: the new ones are newer.
@@ -198,7 +196,7 @@ impl<'a> Rewriter<'a> {
                     is_hot && (kept_bytes + u64::from(record.len)) * 2 <= judge.facts.data_len
                 }
             };
-            let is_visible = self.shared.is_visible(record.space, record.at.version);
+            let is_visible = self.shared.is_visible(record.space, record.at);
             match (
                 judge.fate(&record, indexed.as_ref(), is_visible, is_kept),
                 indexed,

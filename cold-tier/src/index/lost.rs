@@ -8,7 +8,7 @@ use super::table::Deltas;
 use super::{Index, IndexError};
 use crate::checkpoint::IndexEntry;
 use crate::names::KeyHash;
-use crate::segment::CopyVersion;
+use crate::segment::Version;
 
 /// The segment of what is in none.
 pub(crate) const NOWHERE: u32 = u32::MAX;
@@ -23,7 +23,7 @@ pub struct LostCopy<'a> {
     /// The key.
     pub key: &'a [u8],
     /// Its place in the order of copies.
-    pub at: CopyVersion,
+    pub at: Version,
     /// Bytes it took.
     pub len: u64,
 }
@@ -33,7 +33,7 @@ pub struct LostCopy<'a> {
 pub(crate) struct LostRow {
     pub(crate) space: u16,
     pub(crate) key: Vec<u8>,
-    pub(crate) at: CopyVersion,
+    pub(crate) at: Version,
 }
 
 impl Index {
@@ -101,22 +101,18 @@ fn row_key(space: u16, key: &[u8]) -> Vec<u8> {
     [PREFIX_LOST, &space.to_be_bytes(), key].concat()
 }
 
-fn row_value(at: CopyVersion) -> Vec<u8> {
-    [&at.epoch.to_le_bytes()[..], &at.version.to_le_bytes()].concat()
+fn row_value(at: Version) -> Vec<u8> {
+    at.to_le_bytes().to_vec()
 }
 
 /// `name` is what follows the prefix.
 fn parse_row(name: &[u8], value: &[u8]) -> Result<LostRow, IndexError> {
     let unreadable = || IndexError::unreadable("row of a lost copy");
     let (space, key) = name.split_first_chunk::<2>().ok_or_else(unreadable)?;
-    let (epoch, version) = value.split_first_chunk::<4>().ok_or_else(unreadable)?;
-    let version = version.try_into().map_err(|_| unreadable())?;
+    let version = value.try_into().map_err(|_| unreadable())?;
     Ok(LostRow {
         space: u16::from_be_bytes(*space),
         key: key.to_vec(),
-        at: CopyVersion {
-            epoch: u32::from_le_bytes(*epoch),
-            version: u64::from_le_bytes(version),
-        },
+        at: u64::from_le_bytes(version),
     })
 }

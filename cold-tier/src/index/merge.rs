@@ -62,15 +62,14 @@ pub(crate) fn merge(
 mod tests {
     use super::*;
     use crate::names::KeyHash;
-    use crate::segment::CopyVersion;
 
-    fn copy(segment: u32, epoch: u32, version: u64) -> IndexEntry {
+    fn copy(segment: u32, version: u64) -> IndexEntry {
         IndexEntry {
             hash: KeyHash::of(0, b"k"),
             segment,
             offset: u64::from(segment) * 10,
             len: 5,
-            at: CopyVersion { epoch, version },
+            at: version,
             expires_at_ms: 0,
             tombstone: version.is_multiple_of(3),
             shadows: false,
@@ -78,21 +77,19 @@ mod tests {
     }
 
     #[test]
-    fn epoch_counts_before_version() {
-        let outcome = merge(Some((&copy(1, 2, 5), Some(1))), (&copy(2, 1, 901), 2));
-        assert_eq!(
-            outcome,
-            Merge::Shadow(IndexEntry {
-                shadows: true,
-                ..copy(1, 2, 5)
-            })
-        );
+    fn an_older_copy_is_a_shadow_wherever_it_is() {
+        let outcome = merge(Some((&copy(1, 7), Some(1))), (&copy(2, 5), 2));
+        let shadows = Merge::Shadow(IndexEntry {
+            shadows: true,
+            ..copy(1, 7)
+        });
+        assert_eq!(outcome, shadows);
     }
 
     #[test]
     fn a_moved_copy_is_neither_newer_nor_a_shadow() {
-        let old = copy(1, 0, 7);
-        let outcome = merge(Some((&old, Some(1))), (&copy(2, 0, 7), 2));
+        let old = copy(1, 7);
+        let outcome = merge(Some((&old, Some(1))), (&copy(2, 7), 2));
         let Merge::Replace { entry, is_newer } = outcome else {
             panic!("{outcome:?}");
         };
@@ -102,10 +99,10 @@ mod tests {
 
     #[test]
     fn a_copy_whose_segment_is_gone_gives_way_to_its_equal_only() {
-        let gone = copy(9, 0, 7);
-        let older = merge(Some((&gone, None)), (&copy(1, 0, 5), 100));
+        let gone = copy(9, 7);
+        let older = merge(Some((&gone, None)), (&copy(1, 5), 100));
         assert!(matches!(older, Merge::Shadow(_)), "{older:?}");
-        let equal = merge(Some((&gone, None)), (&copy(1, 0, 7), 1));
+        let equal = merge(Some((&gone, None)), (&copy(1, 7), 1));
         assert!(matches!(
             equal,
             Merge::Replace {
@@ -113,13 +110,13 @@ mod tests {
                 ..
             }
         ));
-        let newer = merge(Some((&gone, None)), (&copy(1, 0, 8), 1));
+        let newer = merge(Some((&gone, None)), (&copy(1, 8), 1));
         assert!(matches!(newer, Merge::Replace { is_newer: true, .. }));
     }
 
     #[test]
     fn a_repetition_changes_nothing() {
-        let entry = copy(1, 0, 7);
+        let entry = copy(1, 7);
         assert_eq!(merge(Some((&entry, Some(1))), (&entry, 1)), Merge::Keep);
     }
 }

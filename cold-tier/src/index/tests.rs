@@ -1,14 +1,10 @@
 use super::*;
 use crate::checkpoint::IndexEntry;
 use crate::names::WriterId;
-use crate::segment::{CopyVersion, Fact, Facts, Footer, Record, SegmentBuilder, SegmentHeader};
+use crate::segment::{Fact, Facts, Footer, Record, SegmentBuilder, SegmentHeader};
 
 fn open(dir: &Path) -> Index {
     Index::open(dir, 1 << 20, 1 << 20).unwrap()
-}
-
-fn at(version: u64) -> CopyVersion {
-    CopyVersion { epoch: 0, version }
 }
 
 fn hash(key: &str) -> KeyHash {
@@ -38,7 +34,7 @@ fn footer(seq: u64, records: &[(&str, u64)], marks: &[FlushMark]) -> (SegmentNam
         let record = Record {
             space: 1,
             key,
-            at: at(*version),
+            at: *version,
             fact,
         };
         builder.push(&record).unwrap();
@@ -51,7 +47,7 @@ struct Listener(parking_lot::Mutex<Vec<(Vec<u8>, u64)>>);
 
 impl Witness for Listener {
     fn superseded(&self, entry: &FooterEntry) {
-        self.0.lock().push((entry.key.to_vec(), entry.at.version));
+        self.0.lock().push((entry.key.to_vec(), entry.at));
     }
 
     fn flushed(&self, mark: &FlushMark) {
@@ -109,9 +105,9 @@ fn the_newest_copy_counts_and_survives_reopening_in_any_order() {
         }
         let index = open(dir.path());
         let entry = |key| index.entry(hash(key)).unwrap().unwrap();
-        assert_eq!((entry("a").at, entry("a").shadows), (at(5), true));
-        assert_eq!((entry("b").at, entry("b").tombstone), (at(7), true));
-        assert_eq!((entry("c").at, entry("c").shadows), (at(6), true));
+        assert_eq!((entry("a").at, entry("a").shadows), (5, true));
+        assert_eq!((entry("b").at, entry("b").tombstone), (7, true));
+        assert_eq!((entry("c").at, entry("c").shadows), (6, true));
         assert_eq!(
             [live(&index, 0), live(&index, 1), live(&index, 2)],
             [0, 2, 1]
@@ -183,7 +179,7 @@ fn a_lost_segment_is_not_read_and_still_keeps_older_copies_away() {
         .unwrap();
     assert!(index.readable_segment(entry.segment).is_none());
     merge_in(&index, 0, &[("a", 4)]);
-    assert_eq!(index.entry(hash("a")).unwrap().unwrap().at, at(5));
+    assert_eq!(index.entry(hash("a")).unwrap().unwrap().at, 5);
     // The same copy in another segment can be read.
     merge_in(&index, 2, &[("a", 5)]);
     let moved = index.entry(hash("a")).unwrap().unwrap();
@@ -217,7 +213,7 @@ fn a_hole_is_a_tombstone_of_the_same_version() {
     let entry = index.entry(hash("a")).unwrap().unwrap();
     index.make_hole(&entry).unwrap();
     let hole = index.entry(hash("a")).unwrap().unwrap();
-    assert_eq!((hole.tombstone, hole.at), (true, at(5)));
+    assert_eq!((hole.tombstone, hole.at), (true, 5));
     merge_in(&index, 1, &[("a", 6)]);
     index.make_hole(&entry).unwrap();
     assert!(!index.entry(hash("a")).unwrap().unwrap().tombstone);
@@ -259,13 +255,13 @@ fn a_restored_index_is_the_one_that_was_frozen() {
     }
     let restored = open(to.path());
     assert!(!restored.is_blank() && !restored.is_complete());
-    assert_eq!(restored.entry(hash("a")).unwrap().unwrap().at, at(1));
+    assert_eq!(restored.entry(hash("a")).unwrap().unwrap().at, 1);
     assert_eq!(restored.table().all(), frozen.segments);
     assert_eq!(restored.cutoff((3, 0, 0)), 9);
     assert_eq!(restored.table().next(), 2);
     // It goes on from there.
     merge_in(&restored, 2, &[("a", 3)]);
-    assert_eq!(restored.entry(hash("a")).unwrap().unwrap().at, at(3));
+    assert_eq!(restored.entry(hash("a")).unwrap().unwrap().at, 3);
 }
 
 #[test]
@@ -305,7 +301,7 @@ fn what_has_expired_is_counted_by_segment() {
         segment,
         offset: 92,
         len: 10,
-        at: at(1),
+        at: 1,
         expires_at_ms,
         tombstone: false,
         shadows: false,

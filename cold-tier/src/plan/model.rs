@@ -187,10 +187,7 @@ impl World {
             entries.push(FooterEntry {
                 space: SPACE,
                 key: [*key].into(),
-                at: CopyVersion {
-                    epoch: 0,
-                    version: self.version,
-                },
+                at: self.version,
                 expires_at_ms,
                 offset: 0,
                 len: RECORD_HEAD_LEN as u32 + 1 + len,
@@ -417,7 +414,7 @@ impl World {
                 if present.segment != *id || present.at != entry.at {
                     continue;
                 }
-                if entry.at.version < self.known_cutoff {
+                if entry.at < self.known_cutoff {
                     gone.push(present.hash);
                     continue;
                 }
@@ -428,7 +425,7 @@ impl World {
                     Keep::ReadSince(since_ms) => {
                         let bytes = kept_bytes + u64::from(entry.len);
                         object.read_ms >= since_ms
-                            && entry.at.version % 2 == 0
+                            && entry.at % 2 == 0
                             && bytes <= facts.data_len / 2
                     }
                 };
@@ -524,8 +521,8 @@ impl World {
         }
         for (key, newest) in &self.newest {
             let found = index.get(&newest.hash()).map(|(entry, _)| entry);
-            let is_gone = |at: CopyVersion, cutoff: u64, expires_at_ms: u64| {
-                at.version < cutoff || (expires_at_ms != 0 && expires_at_ms <= self.now_ms)
+            let is_gone = |at: Version, cutoff: u64, expires_at_ms: u64| {
+                at < cutoff || (expires_at_ms != 0 && expires_at_ms <= self.now_ms)
             };
             let served = found.filter(|entry| {
                 !entry.tombstone && !is_gone(entry.at, cutoff, entry.expires_at_ms)
@@ -535,7 +532,7 @@ impl World {
                     served.at >= newest.at,
                     "key {key} came back: {served:?}, {newest:?}"
                 );
-                assert!(!newest.tombstone && newest.at.version >= self.cutoff);
+                assert!(!newest.tombstone && newest.at >= self.cutoff);
             }
             let counts =
                 !newest.tombstone && !is_gone(newest.at, self.cutoff, newest.expires_at_ms);

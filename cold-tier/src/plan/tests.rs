@@ -6,10 +6,6 @@ use crate::names::{SegmentName, WriterId};
 
 const NOW_MS: u64 = 10_000_000;
 
-fn at(version: u64) -> CopyVersion {
-    CopyVersion { epoch: 0, version }
-}
-
 /// An old segment of 10 values, of which all count.
 fn segment(id: u32) -> (u32, SegmentFacts) {
     let facts = SegmentFacts {
@@ -24,8 +20,8 @@ fn segment(id: u32) -> (u32, SegmentFacts) {
         entries: 10,
         live_entries: 10,
         tombstones: 0,
-        min_version: at(u64::from(id) * 100),
-        max_version: at(u64::from(id) * 100 + 99),
+        min_version: u64::from(id) * 100,
+        max_version: u64::from(id) * 100 + 99,
         expires_max_ms: u64::MAX,
         created_ms: 1000 + u64::from(id),
         last_read_ms: 0,
@@ -39,7 +35,7 @@ fn tombstones(id: u32) -> (u32, SegmentFacts) {
     let (id, facts) = segment(id);
     let facts = SegmentFacts {
         tombstones: 10,
-        min_version: CopyVersion::MAX,
+        min_version: Version::MAX,
         expires_max_ms: 0,
         size: 1000,
         data_len: 800,
@@ -162,11 +158,11 @@ fn tombstones_stay_while_there_is_an_older_value() {
         segments.iter().map(|(_, facts)| facts.clone()).collect()
     };
     let newer = others(&segments);
-    assert!(!tombstone_needed(at(300), true, newer.iter()));
+    assert!(!tombstone_needed(300, true, newer.iter()));
     let older = others(&[segment(2), tombstones(3)]);
-    assert!(tombstone_needed(at(201), true, older.iter()));
-    assert!(!tombstone_needed(at(200), true, older.iter()));
-    assert!(!tombstone_needed(at(201), false, older.iter()));
+    assert!(tombstone_needed(201, true, older.iter()));
+    assert!(!tombstone_needed(200, true, older.iter()));
+    assert!(!tombstone_needed(201, false, older.iter()));
 }
 
 #[test]
@@ -194,7 +190,7 @@ fn a_mixed_segment_whose_values_are_gone_gives_its_tombstones_up() {
     let with_older = [segment(0), {
         let mut later = segments[0].clone();
         later.0 = 1;
-        later.1.max_version = at(500);
+        later.1.max_version = 500;
         later
     }];
     assert_eq!(steps(&input(&with_older)), []);
@@ -274,8 +270,8 @@ fn the_grace_is_cut_when_the_budget_demands_it() {
 fn too_many_tombstones_take_the_oldest_values_with_them() {
     let mut segments: Vec<_> = (0..40).map(segment).collect();
     segments[7].1.last_read_ms = 1;
-    segments[7].1.min_version = at(0);
-    segments[0].1.min_version = at(1);
+    segments[7].1.min_version = 0;
+    segments[0].1.min_version = 1;
     segments.push(tombstones(40));
     segments[40].1.size = 30 << 20;
     let input = PlanInput {

@@ -4,8 +4,8 @@ use bytes::Bytes;
 
 use crate::segment::footer::{ENTRY_HEAD_LEN, FOOTER_LEN_MAX, MARKS_LEN_MAX};
 use crate::segment::{
-    CopyVersion, Fact, Facts, FlushMark, Footer, FooterEntry, HEADER_LEN, Record, SegmentError,
-    SegmentHeader,
+    Fact, Facts, FlushMark, Footer, FooterEntry, HEADER_LEN, Record, SegmentError, SegmentHeader,
+    Version,
 };
 
 /// Longest piece of a segment's body in bytes.
@@ -23,7 +23,7 @@ pub struct SegmentBuilder {
     entries: Vec<FooterEntry>,
     data_len: u64,
     keys_len: usize,
-    oldest: Option<CopyVersion>,
+    oldest: Option<Version>,
 }
 
 /// A whole segment. Its bytes never change: what failed is sent again under the same name.
@@ -64,7 +64,7 @@ impl SegmentBuilder {
     pub fn push_shared(
         &mut self,
         (space, key): (u16, &[u8]),
-        at: CopyVersion,
+        at: Version,
         facts: Facts,
         frame: &Bytes,
     ) -> Result<(), SegmentError> {
@@ -161,7 +161,7 @@ impl SegmentBuilder {
 
     /// The lowest version in it.
     #[must_use]
-    pub fn oldest(&self) -> Option<CopyVersion> {
+    pub fn oldest(&self) -> Option<Version> {
         self.oldest
     }
 

@@ -6,9 +6,10 @@ use fonn_codec::{CodecSpec, Frame, checksum};
 
 use crate::checkpoint::{SegmentFacts, SegmentState};
 use crate::names::KeyHash;
+use crate::segment::Version;
 use crate::segment::fields::Fields;
 use crate::segment::header::check;
-use crate::segment::record::{CopyVersion, RECORD_HEAD_LEN, Record};
+use crate::segment::record::{RECORD_HEAD_LEN, Record};
 use crate::segment::trailer::{TRAILER_LEN, Trailer};
 use crate::segment::{HEADER_LEN, SegmentError, SegmentHeader};
 
@@ -20,7 +21,7 @@ pub const TAIL_LEN_GUESS: u64 = 64 * 1024;
 pub const FOOTER_LEN_MAX: usize = 16 << 20;
 
 /// Bytes of an entry before its key.
-pub(super) const ENTRY_HEAD_LEN: usize = 29;
+pub(super) const ENTRY_HEAD_LEN: usize = 25;
 
 /// Bytes before the flush marks.
 const FIXED_LEN: usize = HEADER_LEN + 16;
@@ -61,7 +62,7 @@ pub struct FooterEntry {
     /// The whole key.
     pub key: Box<[u8]>,
     /// The version.
-    pub at: CopyVersion,
+    pub at: Version,
     /// When it expires: Unix time in milliseconds, 0 never.
     pub expires_at_ms: u64,
     /// Where the record begins in the object.
@@ -155,10 +156,7 @@ impl Footer {
             entries: self.entries.len() as u32,
             live_entries: self.entries.len() as u32,
             tombstones: tombstones as u32,
-            min_version: puts()
-                .map(|entry| entry.at)
-                .min()
-                .unwrap_or(CopyVersion::MAX),
+            min_version: puts().map(|entry| entry.at).min().unwrap_or(Version::MAX),
             max_version: self
                 .entries
                 .iter()
@@ -214,8 +212,7 @@ impl Footer {
             out.extend_from_slice(&entry.space.to_le_bytes());
             out.extend_from_slice(&(entry.key.len() as u16).to_le_bytes());
             out.extend_from_slice(&entry.len.to_le_bytes());
-            out.extend_from_slice(&entry.at.epoch.to_le_bytes());
-            out.extend_from_slice(&entry.at.version.to_le_bytes());
+            out.extend_from_slice(&entry.at.to_le_bytes());
             out.extend_from_slice(&entry.expires_at_ms.to_le_bytes());
             out.extend_from_slice(&entry.key);
         }
@@ -281,10 +278,7 @@ fn decode_entry(fields: &mut Fields<'_>, offset: u64) -> Option<FooterEntry> {
     let space = fields.u16()?;
     let key_len = usize::from(fields.u16()?);
     let len = fields.u32()?;
-    let at = CopyVersion {
-        epoch: fields.u32()?,
-        version: fields.u64()?,
-    };
+    let at = fields.u64()?;
     let expires_at_ms = fields.u64()?;
     let tombstone = bits == BIT_TOMBSTONE;
     let bare_len = RECORD_HEAD_LEN.checked_add(key_len)?;

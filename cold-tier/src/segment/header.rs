@@ -9,7 +9,7 @@ use crate::segment::SegmentError;
 use crate::segment::fields::Fields;
 
 /// The format version that this build reads and writes.
-pub const FORMAT: u32 = 2;
+pub const FORMAT: u32 = 3;
 
 /// Length of the header in bytes; the first record begins there.
 pub const HEADER_LEN: usize = 92;

@@ -2,13 +2,14 @@
 
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
+use fonn_base::hlc::Version;
 use fonn_codec::checksum;
 
 use crate::segment::SegmentError;
 use crate::segment::fields::Fields;
 
 /// Bytes of a record before its key.
-pub const RECORD_HEAD_LEN: usize = 52;
+pub const RECORD_HEAD_LEN: usize = 48;
 
 /// The longest key in bytes.
 pub const KEY_LEN_MAX: usize = u16::MAX as usize;
@@ -18,30 +19,13 @@ const PART: &str = "record";
 /// The checksum's own length; it covers everything behind it.
 pub(super) const CHECKSUM_LEN: usize = 4;
 
-const LAYOUT: u8 = 2;
+const LAYOUT: u8 = 3;
 
 const BIT_TOMBSTONE: u8 = 1;
 const BIT_STALE: u8 = 1 << 1;
 const BIT_TOKEN_SENT: u8 = 1 << 2;
 const BIT_CAS_OVERRIDE: u8 = 1 << 3;
 const BITS_KNOWN: u8 = 0x0f;
-
-/// Orders the copies of an entry, wherever they are: the highest wins.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct CopyVersion {
-    /// Epoch of the key's slot: a later owner writes higher ones.
-    pub epoch: u32,
-    /// The owner's hybrid logical clock.
-    pub version: u64,
-}
-
-impl CopyVersion {
-    /// Higher than that of any copy.
-    pub const MAX: Self = Self {
-        epoch: u32::MAX,
-        version: u64::MAX,
-    };
-}
 
 /// One version of one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +35,7 @@ pub struct Record<'a> {
     /// The key, at most [`KEY_LEN_MAX`] bytes.
     pub key: &'a [u8],
     /// Its version.
-    pub at: CopyVersion,
+    pub at: Version,
     /// What happened to the key.
     pub fact: Fact<'a>,
 }
@@ -248,7 +232,7 @@ pub(super) struct Start {
     pub(super) checksum: u32,
     pub(super) lengths: RecordLengths,
     pub(super) space: u16,
-    pub(super) at: CopyVersion,
+    pub(super) at: Version,
     /// None of a tombstone.
     pub(super) facts: Option<Facts>,
 }
@@ -282,7 +266,7 @@ struct Head {
     key_len: u16,
     frame_len: u32,
     flags: u32,
-    at: CopyVersion,
+    at: Version,
     expires_at_ms: u64,
     cas_override: u64,
     writer: u32,
@@ -308,8 +292,7 @@ impl Head {
         put(&[0, 0]);
         put(&self.frame_len.to_le_bytes());
         put(&self.flags.to_le_bytes());
-        put(&self.at.epoch.to_le_bytes());
-        put(&self.at.version.to_le_bytes());
+        put(&self.at.to_le_bytes());
         put(&self.expires_at_ms.to_le_bytes());
         put(&self.cas_override.to_le_bytes());
         put(&self.writer.to_le_bytes());
@@ -341,10 +324,7 @@ impl Head {
             key_len,
             frame_len: fields.u32().ok_or(wrong("frame length"))?,
             flags: fields.u32().ok_or(wrong("flags"))?,
-            at: CopyVersion {
-                epoch: fields.u32().ok_or(wrong("epoch"))?,
-                version: fields.u64().ok_or(wrong("version"))?,
-            },
+            at: fields.u64().ok_or(wrong("version"))?,
             expires_at_ms: fields.u64().ok_or(wrong("expiry"))?,
             cas_override: fields.u64().ok_or(wrong("cas override"))?,
             writer: fields.u32().ok_or(wrong("writer"))?,

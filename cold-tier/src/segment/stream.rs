@@ -11,7 +11,7 @@ use fonn_codec::frame::{BLOCK_LEN, ErrorKind, FrameStream, HEADER_LEN as FRAME_H
 use fonn_codec::{FrameError, checksum};
 
 use crate::segment::record::{CHECKSUM_LEN, Start};
-use crate::segment::{CopyVersion, Facts, RECORD_HEAD_LEN};
+use crate::segment::{Facts, RECORD_HEAD_LEN, Version};
 
 /// What the caller expects of a record.
 #[derive(Clone, Copy, Debug)]
@@ -21,7 +21,7 @@ pub struct Wanted<'a> {
     /// The key.
     pub key: &'a [u8],
     /// The version.
-    pub at: CopyVersion,
+    pub at: Version,
     /// Bytes of the record.
     pub record_len: usize,
     /// Longest value that is taken, in bytes.
@@ -223,10 +223,7 @@ mod tests {
     use super::*;
     use crate::segment::{Fact, Record};
 
-    const AT: CopyVersion = CopyVersion {
-        epoch: 1,
-        version: 7,
-    };
+    const AT: Version = 7;
 
     fn framed(codec: &str, value: &[u8]) -> Vec<u8> {
         let mut frame = Vec::new();
@@ -330,7 +327,7 @@ mod tests {
         let take = |wanted: Wanted<'_>| stream(wanted, &bytes, &[7]).map(|it| it.value);
         let right = wanted(&bytes);
         assert_eq!(take(right), Ok(vec![9; 5000].into()));
-        let later = CopyVersion { version: 8, ..AT };
+        let later = AT + 1;
         for wrong in [
             Wanted {
                 key: b"yek",

@@ -15,10 +15,6 @@ fn header() -> SegmentHeader {
     }
 }
 
-fn at(version: u64) -> CopyVersion {
-    CopyVersion { epoch: 1, version }
-}
-
 /// The frame of the value `snow`, as in `docs/formats/value-frame.md`.
 const SNOW: &[u8] = b"\xf1\0\0\0\x04\0\0\0\x04\0\0\0\x16\x04\xd6\x7dsnow";
 
@@ -34,7 +30,7 @@ fn example() -> SealedSegment {
         .push(&Record {
             space: 16,
             key: b"k1",
-            at: at(5),
+            at: 5,
             fact: Fact::Put { facts, frame: SNOW },
         })
         .unwrap();
@@ -42,7 +38,7 @@ fn example() -> SealedSegment {
         .push(&Record {
             space: 16,
             key: b"k2",
-            at: at(6),
+            at: 6,
             fact: Fact::Tombstone,
         })
         .unwrap();
@@ -139,7 +135,7 @@ fn a_footer_tells_offsets_flushes_and_facts() {
         (2, 2, 1)
     );
     // The tombstone is no value that could come back.
-    assert_eq!((facts.min_version, facts.max_version), (at(5), at(6)));
+    assert_eq!((facts.min_version, facts.max_version), (5, 6));
     assert_eq!(facts.expires_max_ms, 1_700_000_086_400);
     assert_eq!(facts.live_bytes, footer.data_len);
     assert_eq!(facts.state, SegmentState::Live);
@@ -198,7 +194,10 @@ fn every_changed_byte_of_a_record_is_found() {
 
 #[test]
 fn a_foreign_format_version_is_named() {
-    let error = SegmentError::Format { found: 9, known: 2 };
+    let error = SegmentError::Format {
+        found: 9,
+        known: FORMAT,
+    };
     let object = example().to_bytes();
     let mut foreign = object.to_vec();
     foreign[8] = 9;
@@ -208,7 +207,7 @@ fn a_foreign_format_version_is_named() {
     foreign[len - 12] = 9;
     assert_eq!(decode_tail(&foreign, len as u64), Err(error.clone()));
     let message = error.to_string();
-    assert!(message.contains("version 9") && message.contains("version 2"));
+    assert!(message.contains("version 9") && message.contains("version 3"));
     // Bytes that are no segment at all are not taken for one of another version.
     assert!(matches!(
         SegmentHeader::decode(&[7; HEADER_LEN]),
@@ -230,7 +229,7 @@ fn a_short_suffix_asks_for_what_it_needs() {
             .push(&Record {
                 space: 0,
                 key: &key.repeat(8)[..100],
-                at: at(index),
+                at: index,
                 fact: Fact::Tombstone,
             })
             .unwrap();
@@ -263,7 +262,7 @@ fn an_empty_segment_carries_flush_marks() {
     let footer = verify(&sealed.to_bytes()).unwrap();
     let merged = [(1, 9), (3, 7)].map(|(space, cutoff)| FlushMark::of_space(space, cutoff));
     assert_eq!(footer.flush_marks, merged);
-    assert_eq!(footer.facts(sealed.len).min_version, CopyVersion::MAX);
+    assert_eq!(footer.facts(sealed.len).min_version, Version::MAX);
 }
 
 #[test]
@@ -273,10 +272,10 @@ fn long_frames_are_shared_in_pieces_and_short_ones_copied() {
     let mut builder = SegmentBuilder::new();
     for (index, frame) in [&short, &long, &short].into_iter().enumerate() {
         builder
-            .push_shared((0, b"key"), at(index as u64), Facts::default(), frame)
+            .push_shared((0, b"key"), index as u64, Facts::default(), frame)
             .unwrap();
     }
-    assert_eq!(builder.oldest(), Some(at(0)));
+    assert_eq!(builder.oldest(), Some(0));
     let sealed = builder.finish(header(), &[]);
     assert!(sealed.body.iter().all(|chunk| chunk.len() <= CHUNK_LEN));
     assert_eq!(
@@ -306,7 +305,7 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
     let record = Record {
         space: 0,
         key: &key,
-        at: at(1),
+        at: 1,
         fact: Fact::Tombstone,
     };
     let len = KEY_LEN_MAX + 1;
@@ -348,7 +347,7 @@ fn a_scan_ends_at_the_first_damage() {
 struct Owned {
     space: u16,
     key: Vec<u8>,
-    at: CopyVersion,
+    at: Version,
     value: Option<(Facts, Vec<u8>)>,
 }
 
@@ -385,11 +384,10 @@ prop_compose! {
     fn any_record()(
         space: u16,
         key in prop::collection::vec(any::<u8>(), 0..80),
-        epoch: u32,
         version: u64,
         value in prop::option::of((any_facts(), prop::collection::vec(any::<u8>(), 0..300))),
     ) -> Owned {
-        Owned { space, key, at: CopyVersion { epoch, version }, value }
+        Owned { space, key, at: version, value }
     }
 }
 

@@ -2,12 +2,12 @@
 //!
 //! Pure. What may be left out must not leave an older copy in the bucket as the newest.
 
-use crate::segment::CopyVersion;
+use crate::segment::Version;
 
 /// A record of the queue, as far as it matters here.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate {
-    pub(crate) at: CopyVersion,
+    pub(crate) at: Version,
     pub(crate) tombstone: bool,
     /// Unix time in milliseconds; 0 never.
     pub(crate) expires_at_ms: u64,
@@ -18,7 +18,7 @@ pub(crate) struct Candidate {
 /// The copy of its key that the bucket has, or is about to get.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Known {
-    pub(crate) at: CopyVersion,
+    pub(crate) at: Version,
     /// Whether it can be read, as far as this node knows.
     pub(crate) is_readable: bool,
 }
@@ -61,13 +61,9 @@ mod tests {
 
     const NOW_MS: u64 = 1000;
 
-    fn at(version: u64) -> CopyVersion {
-        CopyVersion { epoch: 0, version }
-    }
-
     fn put(version: u64) -> Candidate {
         Candidate {
-            at: at(version),
+            at: version,
             tombstone: false,
             expires_at_ms: 0,
             is_visible: true,
@@ -75,8 +71,10 @@ mod tests {
     }
 
     fn known(version: u64, is_readable: bool) -> Option<Known> {
-        let at = at(version);
-        Some(Known { at, is_readable })
+        Some(Known {
+            at: version,
+            is_readable,
+        })
     }
 
     #[test]
@@ -178,7 +176,7 @@ mod tests {
             self.version += 1;
             let expires_at_ms = if ttl_ms == 0 { 0 } else { self.now_ms + ttl_ms };
             let record = Candidate {
-                at: at(self.version),
+                at: self.version,
                 tombstone,
                 expires_at_ms,
                 is_visible: true,
@@ -196,11 +194,11 @@ mod tests {
                 return;
             };
             let candidate = Candidate {
-                is_visible: record.at.version >= self.cutoff,
+                is_visible: record.at >= self.cutoff,
                 ..record
             };
             let known = self.newest_copy().map(|copy| Known {
-                at: at(copy.version),
+                at: copy.version,
                 is_readable: copy.is_readable,
             });
             let is_value = match choose(&candidate, known, self.now_ms) {
@@ -208,9 +206,9 @@ mod tests {
                 Choice::Write => !record.tombstone,
                 Choice::WriteTombstone => false,
             };
-            self.bucket.retain(|copy| copy.version != record.at.version);
+            self.bucket.retain(|copy| copy.version != record.at);
             self.bucket.push(Copy {
-                version: record.at.version,
+                version: record.at,
                 expires_at_ms: record.expires_at_ms,
                 is_value,
                 is_readable: true,
@@ -233,7 +231,7 @@ mod tests {
         /// What it should.
         fn expected(&self) -> Option<u64> {
             let newest = self.newest.filter(|record| !record.tombstone)?;
-            let version = newest.at.version;
+            let version = newest.at;
             self.is_live(version, newest.expires_at_ms)
                 .then_some(version)
         }

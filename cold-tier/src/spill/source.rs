@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use fonn_base::boxed::BoxFuture;
 
-use crate::segment::{CopyVersion, Facts};
+use crate::segment::{Facts, Version};
 
 /// A position in the queue; opaque, at most [`SpillCursor::LEN_MAX`] bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub struct SpillRecord {
     /// The key.
     pub key: Bytes,
     /// Its place in the order of copies.
-    pub at: CopyVersion,
+    pub at: Version,
     /// What it says.
     pub fact: SpillFact,
     /// Unix time in milliseconds when it was written.

@@ -1,7 +1,7 @@
 //! What tests of memory share: a node that writes nothing, and the memory of the process.
 
 use fonn_base::boxed::BoxFuture;
-use fonn_cold_tier::segment::{CopyVersion, FlushMark};
+use fonn_cold_tier::segment::{FlushMark, Version};
 use fonn_cold_tier::{
     Backlog, ColdObserver, SpillBatch, SpillCursor, SpillSource, SpillSourceError,
 };
@@ -29,7 +29,7 @@ impl SpillSource for Nothing {
 }
 
 impl ColdObserver for Nothing {
-    fn superseded(&self, _: u16, _: &[u8], _: CopyVersion, _: bool) {}
+    fn superseded(&self, _: u16, _: &[u8], _: Version, _: bool) {}
 
     fn flushed(&self, _: &FlushMark) {}
 

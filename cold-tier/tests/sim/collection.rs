@@ -11,7 +11,7 @@ use tokio::time::Duration;
 
 use crate::chaos::busy;
 use crate::key;
-use crate::node::{Queue, at};
+use crate::node::Queue;
 use crate::world::World;
 
 #[tokio::test(start_paused = true)]
@@ -338,7 +338,7 @@ async fn a_name_that_is_taken_by_the_segment_of_another_is_left_to_it() {
     let record = Record {
         space: 1,
         key: b"theirs",
-        at: at(1),
+        at: 1,
         fact: Fact::Tombstone,
     };
     theirs.push(&record).unwrap();

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use fonn_base::boxed::BoxFuture;
 use fonn_base::tasks::Tasks;
 use fonn_cold_tier::crash::CrashPoints;
-use fonn_cold_tier::segment::{CopyVersion, Facts, FlushMark};
+use fonn_cold_tier::segment::{Facts, FlushMark, Version};
 use fonn_cold_tier::{
     Backlog, ColdObserver, ColdOptions, ColdTier, ObjectStore, SpillBatch, SpillCursor, SpillFact,
     SpillRecord, SpillSource, SpillSourceError,
@@ -41,7 +41,7 @@ impl Queue {
         records.push(SpillRecord {
             space: 1,
             key: Bytes::copy_from_slice(key),
-            at: at(version),
+            at: version,
             fact,
             written_ms,
             after,
@@ -54,10 +54,6 @@ impl Queue {
     pub fn acknowledged(&self) -> u64 {
         *self.acknowledged.lock()
     }
-}
-
-pub fn at(version: u64) -> CopyVersion {
-    CopyVersion { epoch: 0, version }
 }
 
 pub fn put(value: &[u8], expires_at_ms: u64) -> SpillFact {
@@ -77,7 +73,7 @@ impl SpillSource for Queue {
         let records = self.records.lock();
         let newest: HashMap<&[u8], u64> = records
             .iter()
-            .map(|record| (&record.key[..], record.at.version))
+            .map(|record| (&record.key[..], record.at))
             .collect();
         let mut batch = SpillBatch {
             records: Vec::new(),
@@ -94,7 +90,7 @@ impl SpillSource for Queue {
             }
             bytes += len;
             batch.end = record.after.clone();
-            if newest.get(&record.key[..]) == Some(&record.at.version) {
+            if newest.get(&record.key[..]) == Some(&record.at) {
                 batch.records.push(record.clone());
             }
         }
@@ -129,10 +125,10 @@ pub struct Told {
 }
 
 impl ColdObserver for Told {
-    fn superseded(&self, _space: u16, key: &[u8], at: CopyVersion, _tombstone: bool) {
+    fn superseded(&self, _space: u16, key: &[u8], at: Version, _tombstone: bool) {
         let mut superseded = self.superseded.lock();
         let newest = superseded.entry(key.to_vec()).or_default();
-        *newest = at.version.max(*newest);
+        *newest = at.max(*newest);
     }
 
     fn flushed(&self, mark: &FlushMark) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use fonn_base::clock::ManualClock;
 use fonn_base::random::SplitMix64;
-use fonn_cold_tier::segment::{CopyVersion, FlushMark};
+use fonn_cold_tier::segment::FlushMark;
 use fonn_cold_tier::store::meter::{MeterOptions, MeterStats};
 use fonn_cold_tier::store::{FaultStore, MemoryStore, MeterStore, Operation, PAGE_MAX};
 use fonn_cold_tier::{ColdOptions, Fetched, Found, ObjectStore};
@@ -210,7 +210,7 @@ impl World {
             let durable = ops.iter().rev().find(|op| op.version <= self.durable);
             let name = String::from_utf8_lossy(key);
             if let Some(entry) = &hit {
-                let CopyVersion { version, .. } = entry.at;
+                let version = entry.at;
                 let op = ops.iter().find(|op| op.version == version);
                 let Some(Op {
                     kind:

@@ -86,12 +86,12 @@ async fn read_all(world: &World, reader: &Node) -> (u64, u64, u64) {
         };
         match reader.tier.fetch(1, key, &location).await {
             Fetched::Hit(entry) => {
-                let op = ops.iter().find(|op| op.version == entry.at.version);
+                let op = ops.iter().find(|op| op.version == entry.at);
                 let is_right = op.is_some_and(
                     |op| matches!(&op.kind, Kind::Put { value, .. } if *value == entry.value),
                 );
                 assert!(is_right, "wrong bytes");
-                if ops.last().is_some_and(|op| op.version == entry.at.version) {
+                if ops.last().is_some_and(|op| op.version == entry.at) {
                     newest += 1;
                 } else {
                     older += 1;

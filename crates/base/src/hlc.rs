@@ -15,6 +15,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
+pub use fonn_proto::Version;
+
 use crate::clock::Clock;
 
 use self::timeline::Timeline;

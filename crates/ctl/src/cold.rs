@@ -309,7 +309,7 @@ pub(super) fn render_inspection(name: &str, it: &InspectSegmentResponse, now_ms:
         table.row([
             entry.offset.to_string(),
             entry.length.to_string(),
-            format!("{}/{}", entry.epoch, entry.version),
+            entry.version.to_string(),
             match entry.expires_at_ms {
                 0 => "never".to_owned(),
                 at => relative(at, now_ms),

@@ -383,7 +383,6 @@ fn a_segment_is_shown_with_the_head_of_its_entries() {
             offset: 64,
             length: 300,
             version: 9,
-            epoch: 1,
             expires_at_ms: NOW_MS + 1000,
             tombstone: false,
             current: true,
@@ -400,7 +399,7 @@ footer   2.0 KiB
 records  3
 
 OFFSET  LENGTH  VERSION  EXPIRES  STATE    SPACE      KEY
-    64     300      1/9  in 1 s   current  default/2  a/b\u{FFFD}
+    64     300        9  in 1 s   current  default/2  a/b\u{FFFD}
 2 more; --limit shows them
 "
     );

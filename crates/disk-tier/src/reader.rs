@@ -294,7 +294,7 @@ fn find_below(shared: &Shared, space: Space, key: &[u8], version: Option<Version
         return DiskFound::Absent;
     };
     match below.find(space, key) {
-        Found::At(location) if version.is_none_or(|here| location.at().version >= here) => {
+        Found::At(location) if version.is_none_or(|here| location.at() >= here) => {
             DiskFound::Below(location)
         }
         _ => DiskFound::Absent,
@@ -317,8 +317,8 @@ fn newest(
     let here = here.filter(|version| *version != ERASED);
     let below = shared.below.as_ref().filter(|_| reach == Reach::Below);
     let below = below.and_then(|below| match below.find(space, key) {
-        Found::At(location) => Some(location.at().version),
-        Found::Tombstone(at) => Some(at.version),
+        Found::At(location) => Some(location.at()),
+        Found::Tombstone(at) => Some(at),
         Found::Absent => None,
     });
     Ok(here.max(below))

@@ -297,8 +297,6 @@ pub struct SegmentEntry {
     pub offset: u64,
     /// Its length.
     pub length: u64,
-    /// Orders copies, before the version.
-    pub epoch: u32,
     /// Orders copies.
     pub version: Version,
     /// 0 is never.

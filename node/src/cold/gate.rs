@@ -4,11 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fonn_base::entry::Space;
-use fonn_cold_tier::segment::CopyVersion;
 use fonn_cold_tier::store::retry::RetryStats;
 use fonn_cold_tier::{ColdTier, Found, LostCopy};
 use fonn_disk_tier::{Below, Leave, Leaving, TailPosition};
-use fonn_proto::Version;
 use parking_lot::Mutex;
 
 /// How long a generation waits for a bucket that makes no progress and lets requests fail. Less
@@ -79,11 +77,6 @@ impl Gate {
     }
 }
 
-/// The version of a copy that this node wrote: it is always at home, in epoch 0.
-pub(super) fn copy_version(version: Version) -> CopyVersion {
-    CopyVersion { epoch: 0, version }
-}
-
 impl Below for Gate {
     fn find(&self, space: Space, key: &[u8]) -> Found {
         self.tier.find(space.0, key)
@@ -114,7 +107,7 @@ impl Below for Gate {
             .map(|record| LostCopy {
                 space: record.space.0,
                 key: &record.key,
-                at: copy_version(record.version),
+                at: record.version,
                 len: record.len,
             })
             .collect();

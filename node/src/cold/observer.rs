@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use fonn_base::entry::Space;
 use fonn_base::hlc::Hlc;
 use fonn_cold_tier::ColdObserver;
-use fonn_cold_tier::segment::{CopyVersion, FlushMark};
+use fonn_cold_tier::segment::FlushMark;
 use fonn_disk_tier::DiskTier;
 use fonn_proto::{PurgeScope, Version, WriterId};
 
@@ -79,15 +79,15 @@ impl Superseder {
 impl ColdObserver for Superseder {
     /// A copy here that is older is hidden behind a tombstone that is older than the newer copy:
     /// lookups then go past the disk to the bucket, where that counts.
-    fn superseded(&self, space: u16, key: &[u8], at: CopyVersion, _tombstone: bool) {
+    fn superseded(&self, space: u16, key: &[u8], at: Version, _tombstone: bool) {
         let space = Space(space);
         let Some((disk, _)) = self.home.get() else {
             return;
         };
-        if !self.observe(at.version) {
+        if !self.observe(at) {
             return;
         }
-        if self.hide_older(disk, space, key, at.version) {
+        if self.hide_older(disk, space, key, at) {
             // It must outlive a kill: told again it is only until then.
             disk.barrier_blocking();
         }

@@ -11,7 +11,7 @@ use fonn_cold_tier::{
 };
 use fonn_disk_tier::{DiskTier, Fact, TailPosition, TailRecord};
 
-use super::gate::{Gate, copy_version};
+use super::gate::Gate;
 
 /// The queue.
 pub(super) struct LogQueue {
@@ -68,7 +68,7 @@ fn spill_record(record: TailRecord, hlc: &Hlc) -> SpillRecord {
     SpillRecord {
         space: record.space.0,
         key: record.key,
-        at: copy_version(version),
+        at: version,
         fact: match record.fact {
             Fact::Put(meta) => SpillFact::Put {
                 facts: facts_of(&meta),

@@ -199,7 +199,7 @@ fn entry_of(entry: ColdEntry) -> DiskEntry {
     DiskEntry {
         frame: entry.frame,
         meta: Meta {
-            version: entry.at.version,
+            version: entry.at,
             cas_override: entry.facts.cas_override,
             flags: entry.facts.flags,
             expires_at_ms: entry.facts.expires_at_ms,
@@ -214,7 +214,7 @@ fn entry_of(entry: ColdEntry) -> DiskEntry {
 /// An entry of which only the index was asked.
 fn existence(location: &Location) -> DiskEntry {
     DiskEntry {
-        meta: Meta::new(location.at().version, 0, location.expires_at_ms()),
+        meta: Meta::new(location.at(), 0, location.expires_at_ms()),
         value: Bytes::new(),
         frame: None,
     }

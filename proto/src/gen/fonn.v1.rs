@@ -258,20 +258,17 @@ pub struct SegmentEntry {
     /// Length of the record.
     #[prost(uint64, tag = "5")]
     pub length: u64,
-    /// Orders copies, below the epoch.
+    /// Orders copies.
     #[prost(uint64, tag = "6")]
     pub version: u64,
-    /// Orders copies, above the version.
-    #[prost(uint32, tag = "7")]
-    pub epoch: u32,
     /// When it expires; 0 is never.
-    #[prost(uint64, tag = "8")]
+    #[prost(uint64, tag = "7")]
     pub expires_at_ms: u64,
     /// The key was deleted.
-    #[prost(bool, tag = "9")]
+    #[prost(bool, tag = "8")]
     pub tombstone: bool,
     /// The index of this node points here: it is the copy that would be served.
-    #[prost(bool, tag = "10")]
+    #[prost(bool, tag = "9")]
     pub current: bool,
 }
 /// Asks for segments to be checked.

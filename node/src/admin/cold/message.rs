@@ -127,7 +127,6 @@ fn entry(entry: SegmentEntry) -> v1::SegmentEntry {
         offset: entry.offset,
         length: entry.length,
         version: entry.version,
-        epoch: entry.epoch,
         expires_at_ms: entry.expires_at_ms,
         tombstone: entry.tombstone,
         current: entry.current,

@@ -143,7 +143,6 @@ impl ColdAdmin for Fake {
             key: format!("key {index}").into_bytes(),
             offset: 64 + 100 * index,
             length: 100,
-            epoch: 0,
             version: 1000 + index,
             expires_at_ms: 0,
             tombstone: index == 2,

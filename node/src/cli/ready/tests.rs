@@ -7,7 +7,7 @@ use fonn_base::clock::ManualClock;
 use fonn_base::events::Level;
 use fonn_base::tasks::{OnShutdown, Tasks};
 use fonn_cold_tier::names::{Region, SegmentName, WriterId};
-use fonn_cold_tier::segment::{CopyVersion, FlushMark};
+use fonn_cold_tier::segment::{FlushMark, Version};
 use fonn_cold_tier::store::fault::{Fault, FaultStore, Rule};
 use fonn_cold_tier::store::memory::MemoryStore;
 use fonn_cold_tier::store::{ObjectStore, Operation, StoreErrorKind};
@@ -23,7 +23,7 @@ use super::*;
 struct Nothing;
 
 impl ColdObserver for Nothing {
-    fn superseded(&self, _: u16, _: &[u8], _: CopyVersion, _: bool) {}
+    fn superseded(&self, _: u16, _: &[u8], _: Version, _: bool) {}
 
     fn flushed(&self, _: &FlushMark) {}
 
