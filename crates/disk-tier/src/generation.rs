@@ -285,6 +285,7 @@ impl Generation {
     /// Bytes on disk, about.
     pub(crate) fn disk_bytes(&self) -> u64 {
         self.log.end()
+            + self.log.ahead()
             + self.side_bytes.load(Ordering::Relaxed)
             + self.side_bytes_since.load(Ordering::Relaxed)
     }
@@ -364,7 +365,6 @@ impl Generation {
         if self.sealed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        // Some file systems give a file that grows more room than it needs.
         let _ = self.log.trim();
         self.log
             .sync()

@@ -49,6 +49,10 @@ pub(crate) struct Log {
     /// The same file, for large batches; none if the file system cannot do it.
     direct: Option<DirectFile>,
     end: AtomicU64,
+    /// Up to here the file system has room for it.
+    reserved: AtomicU64,
+    /// The file system has refused to reserve room.
+    is_unreserved: AtomicBool,
     /// Written since the last sync.
     dirty: AtomicBool,
 }
@@ -64,10 +68,14 @@ impl Log {
             .mode(FILE_MODE)
             .open(path)?;
         let end = file.metadata()?.len();
+        // A kill leaves the room that was set aside behind it.
+        file.set_len(end)?;
         Ok(Self {
             file,
             direct: DirectFile::open(path),
             end: AtomicU64::new(end),
+            reserved: AtomicU64::new(end),
+            is_unreserved: AtomicBool::new(false),
             dirty: AtomicBool::new(false),
         })
     }
@@ -75,6 +83,27 @@ impl Log {
     /// Where the next record goes; the length of the log in bytes.
     pub(crate) fn end(&self) -> u64 {
         self.end.load(Ordering::Acquire)
+    }
+
+    /// Bytes behind the end that the file system has room for.
+    pub(crate) fn ahead(&self) -> u64 {
+        let reserved = self.reserved.load(Ordering::Acquire);
+        reserved.saturating_sub(self.end())
+    }
+
+    /// Has the file system set room aside for `len` bytes behind the end (`fallocate(2)`). Writes
+    /// into it need no new blocks, and so do not wait for a sync that gives out blocks to what was
+    /// written before. A file system that refuses once is not asked again.
+    pub(crate) fn reserve(&self, len: u64) {
+        if self.is_unreserved.load(Ordering::Relaxed) {
+            return;
+        }
+        let end = self.end();
+        let keep_len = rustix::fs::FallocateFlags::KEEP_SIZE;
+        match rustix::fs::fallocate(&self.file, keep_len, end, len) {
+            Ok(()) => self.reserved.store(end + len, Ordering::Release),
+            Err(_) => self.is_unreserved.store(true, Ordering::Relaxed),
+        }
     }
 
     /// Appends the slices and returns where the first one went. Only one thread may append.
@@ -88,9 +117,8 @@ impl Log {
         slices: &mut [IoSlice<'_>],
     ) -> Result<u64, AppendError> {
         let start = self.end();
-        let len = slices.iter().map(|slice| slice.len()).sum();
         let written = match &self.direct {
-            Some(direct) if direct.is_usable() && writer.takes(len) => {
+            Some(direct) if direct.is_usable() && writer.takes(slices) => {
                 writer.write(&self.file, direct, slices, start)
             }
             _ => self.write_all_at(slices, start),
@@ -132,13 +160,14 @@ impl Log {
     /// Cuts everything from `end` on.
     pub(crate) fn cut(&self, end: u64) -> io::Result<()> {
         self.file.set_len(end)?;
+        self.reserved.store(end, Ordering::Release);
         self.end.store(end, Ordering::Release);
         Ok(())
     }
 
-    /// Gives back what the file system has reserved behind the end for a file that grows.
+    /// Gives back what the file system has set aside behind the end.
     pub(crate) fn trim(&self) -> io::Result<()> {
-        self.file.set_len(self.end())
+        self.cut(self.end())
     }
 
     /// Makes everything written survive a loss of power.
@@ -249,6 +278,38 @@ mod tests {
         let log = Log::open(&path).unwrap();
         assert_eq!(keys_from(&log, 0).0, [b"a".to_vec(), b"bb".to_vec()]);
         assert_eq!(keys_from(&log, second).0, [b"bb".to_vec()]);
+    }
+
+    #[test]
+    fn room_that_is_set_aside_changes_no_byte_and_is_given_back() {
+        use std::os::unix::fs::MetadataExt as _;
+
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("values");
+        let disk_bytes = || std::fs::metadata(&path).unwrap().blocks() * 512;
+        let log = Log::open(&path).unwrap();
+        let record = tombstone(b"a");
+        let append = || log.append(&mut DirectWriter::default(), &mut [IoSlice::new(&record)]);
+        append().unwrap();
+        log.reserve(1 << 20);
+        if log.ahead() == 0 {
+            // A file system without it.
+            return;
+        }
+        assert!(disk_bytes() >= 1 << 20);
+        append().unwrap();
+        assert_eq!(log.ahead(), (1 << 20) - record.len() as u64);
+        assert_eq!(log.read(0, 2 * record.len()).unwrap(), record.repeat(2));
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), log.end());
+        assert_eq!(keys_from(&log, 0).1, log.end(), "nothing follows");
+
+        log.trim().unwrap();
+        assert_eq!((log.ahead(), log.end()), (0, 2 * record.len() as u64));
+        assert!(disk_bytes() < 1 << 16);
+        log.reserve(1 << 20);
+        log.cut(record.len() as u64).unwrap();
+        assert_eq!((log.ahead(), log.end()), (0, record.len() as u64));
+        assert!(disk_bytes() < 1 << 16);
     }
 
     #[test]

@@ -36,6 +36,11 @@ use crate::levels::thread_cpu;
 /// The scratch buffer is given back if a batch made it larger.
 const SCRATCH_BYTES_KEPT: usize = 4 << 20;
 
+/// The file system sets room aside for the log in steps of this part of a generation, and of so many
+/// bytes at most.
+const AHEAD_PART: u64 = 16;
+const AHEAD_MAX: u64 = 64 << 20;
+
 /// About what an entry adds to an index on disk beside its key: in the journal and in a table.
 pub(crate) const INDEX_ENTRY_COST: u64 = 140;
 
@@ -195,7 +200,7 @@ impl<'a> Writer<'a> {
         let deadline = Instant::now() + shared.options.room_wait;
         let limits = shared.limits();
         if let Some(newest) = shared.generations.newest() {
-            let used = newest.disk_bytes();
+            let used = newest.disk_bytes() - newest.log.ahead();
             let is_due = used >= limits.generation || (is_roll_asked && newest.log.end() > 0);
             let is_waited_for = used >= limits.generation_max || newest.has_failed();
             if is_due || is_waited_for {
@@ -305,9 +310,10 @@ impl<'a> Writer<'a> {
         if generation.has_failed() {
             return Err(NotWritten::GenerationFailed(generation));
         }
-        let bytes = self.staged.iter().map(|it| u64::from(it.record_len)).sum();
+        let bytes: u64 = self.staged.iter().map(|it| u64::from(it.record_len)).sum();
         let versions = self.staged.iter().map(|it| it.fact.version());
         generation.note_newest(versions.max().unwrap_or(0));
+        self.reserve_ahead(&generation, bytes);
         let mut direct = std::mem::take(&mut self.direct);
         let appended = self.stalling(|| {
             self.shared.throttle.take(bytes);
@@ -345,6 +351,18 @@ impl<'a> Writer<'a> {
         add(&self.shared.stats.batches, 1);
         add(&self.shared.stats.written_bytes, end - start);
         Ok(())
+    }
+
+    /// Has the file system set room aside for this batch and the next ones, if the budget has it.
+    fn reserve_ahead(&self, generation: &Generation, bytes: u64) {
+        if generation.log.ahead() >= bytes {
+            return;
+        }
+        let limits = self.shared.limits();
+        let len = bytes + (limits.generation / AHEAD_PART).min(AHEAD_MAX);
+        if self.shared.disk_bytes() + len <= limits.writes_max {
+            generation.log.reserve(len);
+        }
     }
 
     /// Runs what may have to wait for the device, and counts how long it did: the time that passed

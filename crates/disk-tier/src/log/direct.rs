@@ -1,4 +1,4 @@
-//! Large batches pass the kernel's page cache by (`O_DIRECT` of open(2)).
+//! Batches of large values pass the kernel's page cache by (`O_DIRECT` of open(2)).
 //!
 //! The page cache takes a new page of memory for each 4 KiB that is written, and copies into it.
 //! That was most of the processor time of a large write. What was written lies in the RAM tier as
@@ -19,8 +19,12 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 
 /// The shortest batch that passes the page cache by. Each write waits for the device, which costs
-/// more than the copy of a short batch. Other lengths were not measured.
-pub(crate) const DIRECT_LEN_MIN: usize = 256 << 10;
+/// more than the copy of a short batch.
+const DIRECT_LEN_MIN: usize = 256 << 10;
+
+/// A batch passes the page cache by if one of its values takes so many bytes at least. Values of
+/// 64 KiB cost less through the page cache, and values of 256 KiB more.
+const VALUE_LEN_MIN: usize = 128 << 10;
 
 /// A border of memory, offset or length: no device and no file system of Linux asks for more.
 const PAGE_LEN: usize = 4 << 10;
@@ -78,9 +82,12 @@ impl DirectWriter {
         std::mem::take(&mut self.written_bytes)
     }
 
-    /// Whether a batch of `len` bytes should pass the page cache by.
-    pub(super) fn takes(&mut self, len: usize) -> bool {
-        len >= DIRECT_LEN_MIN && self.pace.is_tried()
+    /// Whether a batch should pass the page cache by.
+    pub(super) fn takes(&mut self, slices: &[IoSlice<'_>]) -> bool {
+        let lens = || slices.iter().map(|slice| slice.len());
+        lens().any(|len| len >= VALUE_LEN_MIN)
+            && lens().sum::<usize>() >= DIRECT_LEN_MIN
+            && self.pace.is_tried()
     }
 
     /// Writes the slices behind each other from `start` on, and returns where they end.
@@ -287,6 +294,17 @@ mod tests {
             None => 0,
         };
         assert_eq!(writer.take_written_bytes(), expected);
+    }
+
+    #[test]
+    fn a_large_batch_of_small_values_goes_through_the_page_cache() {
+        let value = vec![7; 64 << 10];
+        let batch = vec![IoSlice::new(&value); 16];
+        let mut writer = DirectWriter::default();
+        assert!(!writer.takes(&batch));
+        let long = vec![7; VALUE_LEN_MIN];
+        assert!(writer.takes(&[&batch[..], &[IoSlice::new(&long)]].concat()));
+        assert!(!writer.takes(&[IoSlice::new(&long)]));
     }
 
     #[test]
