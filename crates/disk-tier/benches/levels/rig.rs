@@ -1,5 +1,6 @@
 //! A disk tier to measure, and what the process has used.
 
+use std::cell::Cell;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -94,6 +95,24 @@ impl Rig {
             self.tier().barrier().await;
             number
         })
+    }
+
+    /// Reads values and writes those that are missing, all at once. Returns how many were there.
+    pub fn read_or_write(&self, pool: &Pool, numbers: &[u64]) -> u64 {
+        let hits = Cell::new(0);
+        self.runtime.block_on(async {
+            let requests = numbers.iter().map(|&number| {
+                let hits = &hits;
+                async move {
+                    match self.tier().get(Space(0), &key(number)).await.unwrap() {
+                        Some(_) => hits.set(hits.get() + 1),
+                        None => self.put(pool, number).await,
+                    }
+                }
+            });
+            all(requests.collect()).await;
+        });
+        hits.get()
     }
 
     async fn put(&self, pool: &Pool, number: u64) {
