@@ -1,8 +1,9 @@
 //! The blocks that payloads lie in: pages of 16 KiB, each cut into blocks of one size.
 //!
 //! A block is named by 4 bytes where a boxed slice takes 16, and sizes are as fine as a page
-//! divides: together that is a tenth of what a small entry takes. A page whose last block is freed
-//! serves any other size. Payloads longer than a quarter of a page get a page of their own, of just
+//! divides: together that is a tenth of what a small entry takes. A page is written block by block,
+//! so that the kernel gives memory only for the part in use: a shard has a page begun in each class.
+//! A page whose last block is freed serves any other size. Payloads longer than a quarter of a page get a page of their own, of just
 //! their length.
 //!
 //! Blocks are freed in the order of eviction, not of memory, so a class that shrinks would keep all
@@ -49,14 +50,12 @@ const NO_FREE: u16 = u16::MAX;
 
 #[derive(Debug)]
 struct Page {
-    /// Empty if the page is vacant.
-    data: Box<[u8]>,
+    /// The blocks that were ever taken. Without capacity if the page is vacant.
+    data: Vec<u8>,
     block_len: u32,
     taken: u16,
     /// The block freed last; each free block begins with the number of the next.
     free: u16,
-    /// Blocks from this number on were never taken.
-    fresh: u16,
     /// Neighbors in the class's list.
     prev: u32,
     next: u32,
@@ -67,6 +66,11 @@ impl Page {
     fn next_free(&self, free: u16) -> u16 {
         let start = usize::from(free) * self.block_len as usize;
         u16::from_le_bytes([self.data[start], self.data[start + 1]])
+    }
+
+    /// How many blocks were ever taken: the number of the next one.
+    fn begun(&self) -> u16 {
+        (self.data.len() / self.block_len as usize) as u16
     }
 }
 
@@ -99,7 +103,7 @@ pub(super) struct Arena {
     classes: Vec<Class>,
     /// The memory of one page, kept so that an entry that comes and goes does not allocate each
     /// time.
-    spare: Option<Box<[u8]>>,
+    spare: Option<Vec<u8>>,
 }
 
 fn page_index(block: u32) -> usize {
@@ -141,17 +145,15 @@ impl Arena {
     pub fn take(&mut self, len: usize) -> Option<u32> {
         let blocks = blocks_for(len);
         if blocks == 1 {
-            let at = self.add_page(vec![0; len].into_boxed_slice(), len)?;
+            let at = self.add_page(vec![0; len], len)?;
             self.pages[at as usize].taken = 1;
             return Some(at << BLOCK_BITS);
         }
         let class = self.class(blocks);
         let mut at = self.classes[class].head;
         if at == NO_PAGE {
-            let data = self
-                .spare
-                .take()
-                .unwrap_or_else(|| vec![0; PAGE].into_boxed_slice());
+            let spare = self.spare.take();
+            let data = spare.unwrap_or_else(|| Vec::with_capacity(PAGE));
             at = self.add_page(data, block_len_for(len))?;
             self.classes[class].pages += 1;
             self.list(class, at);
@@ -159,8 +161,10 @@ impl Arena {
         let page = &mut self.pages[at as usize];
         let block = match page.free {
             NO_FREE => {
-                page.fresh += 1;
-                page.fresh - 1
+                let fresh = page.begun();
+                let len = page.data.len() + page.block_len as usize;
+                page.data.resize(len, 0);
+                fresh
             }
             free => {
                 page.free = page.next_free(free);
@@ -182,7 +186,7 @@ impl Arena {
         let page = &mut self.pages[at];
         page.taken -= 1;
         if page.block_len as usize > SHARED_PAGE_MAX {
-            page.data = Box::default();
+            page.data = Vec::new();
             self.vacant.push(at as u32);
             return None;
         }
@@ -220,7 +224,7 @@ impl Arena {
         let class = self.class_of(at);
         self.unlist(class, at);
         let page = &self.pages[at as usize];
-        let mut is_free = vec![false; usize::from(page.fresh)];
+        let mut is_free = vec![false; usize::from(page.begun())];
         let mut free = page.free;
         while free != NO_FREE {
             is_free[usize::from(free)] = true;
@@ -263,7 +267,9 @@ impl Arena {
     }
 
     fn vacate(&mut self, class: usize, at: u32) {
-        self.spare = Some(std::mem::take(&mut self.pages[at as usize].data));
+        let mut data = std::mem::take(&mut self.pages[at as usize].data);
+        data.clear();
+        self.spare = Some(data);
         self.vacant.push(at);
         self.classes[class].pages -= 1;
     }
@@ -292,13 +298,12 @@ impl Arena {
         cost_of(self.pages[page_index(block)].block_len as usize)
     }
 
-    fn add_page(&mut self, data: Box<[u8]>, block_len: usize) -> Option<u32> {
+    fn add_page(&mut self, data: Vec<u8>, block_len: usize) -> Option<u32> {
         let page = Page {
             data,
             block_len: block_len as u32,
             taken: 0,
             free: NO_FREE,
-            fresh: 0,
             prev: NO_PAGE,
             next: NO_PAGE,
         };
@@ -369,7 +374,7 @@ mod tests {
 
     /// Page memory that the arena holds.
     fn held(arena: &Arena) -> usize {
-        arena.pages.iter().map(|page| page.data.len()).sum()
+        arena.pages.iter().map(|page| page.data.capacity()).sum()
     }
 
     #[test]
@@ -472,7 +477,7 @@ mod tests {
                             entry.unwrap().0 = moved;
                         }
                         arena.attach(page);
-                        prop_assert!(arena.pages[page as usize].data.is_empty());
+                        prop_assert_eq!(arena.pages[page as usize].data.capacity(), 0);
                     }
                 }
             }
@@ -484,7 +489,7 @@ mod tests {
             for (at, page) in arena.pages.iter().enumerate() {
                 let count = by_page.get(&at).copied().unwrap_or(0);
                 prop_assert_eq!(usize::from(page.taken), count);
-                prop_assert_eq!(page.data.is_empty(), count == 0);
+                prop_assert_eq!(page.data.capacity() == 0, count == 0);
             }
             for (block, ..) in taken {
                 arena.free(block);
