@@ -15,6 +15,7 @@
 //! is, but for the time between [`Arena::detach`] and [`Arena::attach`].
 
 use super::cost;
+use super::state::SLACK_MAX;
 
 /// Bytes of a page that is cut into blocks; a size class of the allocator.
 const PAGE: usize = 16 * 1024;
@@ -35,6 +36,10 @@ const FREE_PART: usize = 8;
 const SPARSE_SAMPLE: usize = 8;
 
 const _: () = assert!(PAGE / BLOCK_MIN <= 1 << BLOCK_BITS);
+const _: () = assert!(
+    SHARED_PAGE_MAX <= SLACK_MAX,
+    "a slot must be able to say how much longer a block is than its payload"
+);
 
 /// The name of no block.
 pub(super) const NO_BLOCK: u32 = u32::MAX;

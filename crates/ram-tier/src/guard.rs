@@ -112,7 +112,7 @@ impl<'t> ShardGuard<'t> {
     }
 
     /// Changes an entry's facts. Value, recency, dirtiness and the fetched mark stay. Allocates
-    /// only when flags or CAS token become present or absent.
+    /// only when flags, writer, CAS token or expiry become present or absent.
     ///
     /// # Errors
     /// [`Refused`] if the shard has run out of addresses, at more than 100 GiB of small entries;

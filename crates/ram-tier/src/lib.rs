@@ -8,8 +8,8 @@
 //! [`RamTier::used`].
 //!
 //! Memory of an entry with a key of 16 bytes and a value of 100: a block of 124 bytes with key,
-//! value and time of last use (`payload.rs`, `arena.rs`), a slot of 28 (`slab.rs`) and 5–11 bytes
-//! of a table that holds slot ids only (`table.rs`).
+//! value and time of last use (`payload.rs`, `arena.rs`), a slot of 24 (`slab.rs`) and 5–11 bytes of
+//! a table that holds slot ids only (`table.rs`).
 //!
 //! In the approximate mode each shard keeps its own order. [`RamTier::evict_to_budget`] takes from
 //! the shard that was written, but only what is about as old as what is evicted elsewhere, so that
@@ -157,7 +157,7 @@ pub struct Found<'a> {
     pub key: &'a [u8],
     /// The value; empty for a tombstone.
     pub stored: Stored<'a>,
-    /// The facts beside it. Expiries after the year 10889 have been brought down to it.
+    /// The facts beside it.
     pub meta: Meta,
     /// Whether the stored bytes are a codec frame.
     pub framed: bool,

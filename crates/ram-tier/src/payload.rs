@@ -10,72 +10,60 @@
 //! | 4 | 2 | u16 | length of the key |
 //! | 6 | 2 | u16 | space |
 //! | 8 | key length | bytes | key |
+//! | | 0 or 4 | u32 | client flags |
+//! | | 0 or 4 | u32 | number of the writer |
+//! | | 0 or 8 | u64 | chosen CAS token |
+//! | | 0 or 8 | u64 | expiry, Unix time in milliseconds |
 //! | | the rest | bytes | body: the stored value, or the index (u32) of a shared one |
-//! | | 0 or 4 | u32 | client flags, if the mask says so |
-//! | | 0 or 4 | u32 | number of the writer, if the mask says so |
-//! | | 0 or 8 | u64 | chosen CAS token, if the slot says so |
-//! | len − 1 | 0 or 1 | u8 | mask of facts, if the slot says so: 1 client flags, 2 writer |
 //!
-//! All numbers are little-endian; the layout never leaves the process. Where the block is longer
-//! than the payload, which the slot says too, the block's last byte holds the number of bytes too
-//! many; if they are 255 or more it holds 255 and the two bytes (u16) before it the number. The
-//! length itself is kept nowhere.
+//! All numbers are little-endian; the layout never leaves the process. The slot's state says which
+//! facts there are, and how much longer the block is than the payload. The length itself is kept
+//! nowhere. The facts lie before the body, so that a lookup that leaves the value alone reads the
+//! same lines as one that compares the key.
 
 use fonn_base::entry::Space;
 use fonn_proto::WriterId;
 
+use super::state::{self, HAS_CAS, HAS_EXPIRY, HAS_FLAGS, HAS_WRITER};
+
 /// Bytes before the key.
 pub(super) const HEADER: usize = 8;
 
-const FLAGS: usize = 4;
-const WRITER: usize = 4;
-const CAS: usize = 8;
-const MASK: usize = 1;
-
-const MASK_FLAGS: u8 = 1;
-const MASK_WRITER: u8 = 2;
-
-/// The optional facts of an entry, kept behind its body.
+/// The facts of an entry that most entries lack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Extras {
-    pub flags: Option<u32>,
+    /// Absent if 0.
+    pub flags: u32,
     pub writer: WriterId,
     pub cas: Option<u64>,
+    /// Absent if 0.
+    pub expires_at_ms: u64,
 }
 
 impl Extras {
-    /// Which of the facts under the mask there are.
-    fn mask(self) -> u8 {
-        let flags = if self.flags.is_some() { MASK_FLAGS } else { 0 };
-        let writer = if self.writer.is_known() {
-            MASK_WRITER
-        } else {
-            0
-        };
-        flags | writer
-    }
-
-    /// Whether the payload has a mask.
-    pub fn has_facts(self) -> bool {
-        self.mask() != 0
-    }
-
-    /// Whether others of the same presence take the same place.
-    pub fn is_shaped_as(self, other: Self) -> bool {
-        self.mask() == other.mask() && self.cas.is_some() == other.cas.is_some()
+    /// The bits of the state that say which of the facts there are.
+    pub fn bits(self) -> u32 {
+        let facts = [
+            (HAS_FLAGS, self.flags != 0),
+            (HAS_WRITER, self.writer.is_known()),
+            (HAS_CAS, self.cas.is_some()),
+            (HAS_EXPIRY, self.expires_at_ms != 0),
+        ];
+        let with = |word, (bit, on)| state::with_bits(word, bit, on);
+        facts.into_iter().fold(0, with)
     }
 
     fn len(self) -> usize {
-        extras_len(self.mask(), self.cas.is_some())
+        let facts = [
+            (HAS_FLAGS, 4),
+            (HAS_WRITER, 4),
+            (HAS_CAS, 8),
+            (HAS_EXPIRY, 8),
+        ];
+        let bits = self.bits();
+        let there = facts.into_iter().filter(|&(bit, _)| state::has(bits, bit));
+        there.map(|(_, len)| len).sum()
     }
-}
-
-/// Bytes of the extras behind a body; a mask of 0 is not there.
-const fn extras_len(mask: u8, has_cas: bool) -> usize {
-    let flags = if mask & MASK_FLAGS != 0 { FLAGS } else { 0 };
-    let writer = if mask & MASK_WRITER != 0 { WRITER } else { 0 };
-    let cas = if has_cas { CAS } else { 0 };
-    flags + writer + cas + if mask != 0 { MASK } else { 0 }
 }
 
 /// Everything a payload is made of.
@@ -92,70 +80,49 @@ pub(super) struct Parts<'a> {
 impl Parts<'_> {
     /// Bytes of the payload.
     pub fn len(&self) -> usize {
-        HEADER + self.key.len() + self.body.len() + self.extras.len()
+        HEADER + self.key.len() + self.extras.len() + self.body.len()
     }
 
-    /// Writes the payload into a block, which must be long enough and less than 64 KiB longer.
-    /// Returns whether the block is longer than the payload.
-    pub fn write(&self, block: &mut [u8]) -> bool {
+    /// Writes the payload into a block, which must be long enough.
+    pub fn write(&self, block: &mut [u8]) {
         let key_len = u16::try_from(self.key.len()).unwrap_or(u16::MAX);
         let key_end = HEADER + self.key.len();
-        let body_end = key_end + self.body.len();
-        let len = self.len();
         block[0..4].copy_from_slice(&self.last_used_s.to_le_bytes());
         block[4..6].copy_from_slice(&key_len.to_le_bytes());
         block[6..8].copy_from_slice(&self.space.0.to_le_bytes());
         block[HEADER..key_end].copy_from_slice(self.key);
-        block[key_end..body_end].copy_from_slice(self.body);
-        write_extras(&mut block[body_end..len], self.extras);
-        write_slack(&mut block[len..])
+        let rest = write_extras(&mut block[key_end..], self.extras);
+        rest[..self.body.len()].copy_from_slice(self.body);
     }
 }
 
-/// Notes in the bytes behind a payload how many they are. Returns whether there are any.
-fn write_slack(slack: &mut [u8]) -> bool {
-    let len = slack.len();
-    let Some((last, before)) = slack.split_last_mut() else {
-        return false;
-    };
-    *last = u8::try_from(len).unwrap_or(u8::MAX);
-    if *last == u8::MAX {
-        let at = before.len() - 2;
-        before[at..].copy_from_slice(&(len as u16).to_le_bytes());
-    }
-    true
+/// Writes the facts that there are and returns what lies behind them.
+fn write_extras(rest: &mut [u8], extras: Extras) -> &mut [u8] {
+    let bits = extras.bits();
+    let rest = put(rest, bits, HAS_FLAGS, extras.flags.to_le_bytes());
+    let rest = put(rest, bits, HAS_WRITER, extras.writer.number().to_le_bytes());
+    let rest = put(rest, bits, HAS_CAS, extras.cas.unwrap_or(0).to_le_bytes());
+    put(rest, bits, HAS_EXPIRY, extras.expires_at_ms.to_le_bytes())
 }
 
-/// The length of the payload in a block; `has_slack` is what the slot says.
-pub(super) fn len_in(block: &[u8], has_slack: bool) -> usize {
-    if !has_slack {
-        return block.len();
+/// Writes a number, if `bits` has its bit, and returns what lies behind it.
+fn put<const N: usize>(rest: &mut [u8], bits: u32, bit: u32, number: [u8; N]) -> &mut [u8] {
+    if !state::has(bits, bit) {
+        return rest;
     }
-    let last = block.len() - 1;
-    let slack = match block[last] {
-        u8::MAX => usize::from(u16::from_le_bytes([block[last - 2], block[last - 1]])),
-        slack => usize::from(slack),
-    };
-    block.len() - slack
+    let (place, rest) = rest.split_at_mut(N);
+    place.copy_from_slice(&number);
+    rest
 }
 
-/// Writes `extras` into the end of a payload, which must have exactly their size.
-fn write_extras(mut end: &mut [u8], extras: Extras) {
-    if let Some(flags) = extras.flags {
-        end[..FLAGS].copy_from_slice(&flags.to_le_bytes());
-        end = &mut end[FLAGS..];
+/// Takes a number from the beginning of `rest`, if `bits` has its bit.
+fn take<const N: usize>(rest: &mut &[u8], bits: u32, bit: u32) -> Option<[u8; N]> {
+    if !state::has(bits, bit) {
+        return None;
     }
-    if extras.writer.is_known() {
-        end[..WRITER].copy_from_slice(&extras.writer.number().to_le_bytes());
-        end = &mut end[WRITER..];
-    }
-    if let Some(cas) = extras.cas {
-        end[..CAS].copy_from_slice(&cas.to_le_bytes());
-        end = &mut end[CAS..];
-    }
-    if let Some(mask) = end.first_mut() {
-        *mask = extras.mask();
-    }
+    let (number, behind) = rest.split_first_chunk()?;
+    *rest = behind;
+    Some(*number)
 }
 
 /// Seconds of the last use.
@@ -187,31 +154,28 @@ pub(super) fn matches(payload: &[u8], wanted: Space, wanted_key: &[u8]) -> bool 
     space(payload) == wanted && key(payload) == wanted_key
 }
 
-/// The payload taken apart. `has_facts` and `has_cas` are what the slot says.
-pub(super) fn parts(payload: &[u8], has_facts: bool, has_cas: bool) -> Parts<'_> {
-    let (key, rest) = payload[HEADER..].split_at(key_len(payload));
-    let mask = if has_facts { rest[rest.len() - 1] } else { 0 };
-    let (body, end) = rest.split_at(rest.len() - extras_len(mask, has_cas));
-    let (flags, end) = end.split_at(if mask & MASK_FLAGS != 0 { FLAGS } else { 0 });
-    let (writer, end) = end.split_at(if mask & MASK_WRITER != 0 { WRITER } else { 0 });
-    let (cas, _) = end.split_at(if has_cas { CAS } else { 0 });
+/// The payload in a block taken apart. `word` is the state of its slot.
+pub(super) fn parts(block: &[u8], word: u32) -> Parts<'_> {
+    let payload = &block[..block.len() - state::slack(word)];
+    let (key, mut rest) = payload[HEADER..].split_at(key_len(payload));
     let extras = Extras {
-        flags: flags.try_into().ok().map(u32::from_le_bytes),
-        writer: WriterId::new(writer.try_into().map_or(0, u32::from_le_bytes)),
-        cas: cas.try_into().ok().map(u64::from_le_bytes),
+        flags: take(&mut rest, word, HAS_FLAGS).map_or(0, u32::from_le_bytes),
+        writer: WriterId::new(take(&mut rest, word, HAS_WRITER).map_or(0, u32::from_le_bytes)),
+        cas: take(&mut rest, word, HAS_CAS).map(u64::from_le_bytes),
+        expires_at_ms: take(&mut rest, word, HAS_EXPIRY).map_or(0, u64::from_le_bytes),
     };
     Parts {
         last_used_s: last_used_s(payload),
         space: space(payload),
         key,
-        body,
+        body: rest,
         extras,
     }
 }
 
 /// Overwrites the extras of a payload, of which the same must be present.
 pub(super) fn set_extras(payload: &mut [u8], extras: Extras) {
-    let at = payload.len() - extras.len();
+    let at = HEADER + key_len(payload);
     write_extras(&mut payload[at..], extras);
 }
 
@@ -221,35 +185,37 @@ mod tests {
 
     const KEY: &[u8] = b"a key";
 
+    /// Each set of facts, with the lowest and the highest numbers.
     fn all_extras() -> impl Iterator<Item = Extras> {
-        let flags = [None, Some(7), Some(u32::MAX)];
-        let all = move |writer, cas| {
-            flags.map(|flags| Extras {
-                flags,
-                writer: WriterId::new(writer),
-                cas,
-            })
+        let of = |word: u32, high: bool| {
+            let number = |bit, low, highest| match state::has(word, bit) {
+                true if high => highest,
+                true => low,
+                false => 0,
+            };
+            let cas = number(HAS_CAS, 0, u64::MAX);
+            Extras {
+                flags: number(HAS_FLAGS, 1, u64::from(u32::MAX)) as u32,
+                writer: WriterId::new(number(HAS_WRITER, 1, u64::from(u32::MAX)) as u32),
+                cas: state::has(word, HAS_CAS).then_some(cas),
+                expires_at_ms: number(HAS_EXPIRY, 1, u64::MAX),
+            }
         };
-        [
-            all(0, None),
-            all(5, None),
-            all(0, Some(1)),
-            all(u32::MAX, Some(u64::MAX)),
-        ]
-        .into_iter()
-        .flatten()
+        let words = (0..=state::FACTS).filter(|word| word & !state::FACTS == 0);
+        words.flat_map(move |word| [of(word, false), of(word, true)])
+    }
+
+    fn written(parts: &Parts<'_>, slack: usize) -> (Vec<u8>, u32) {
+        let mut block = vec![0xAA; parts.len() + slack];
+        parts.write(&mut block);
+        (block, state::with_slack(parts.extras.bits(), slack))
     }
 
     #[test]
     fn parts_come_back_as_they_were_written_into_any_block() {
+        assert_eq!(all_extras().count(), 32);
         for extras in all_extras() {
-            for (body, more) in [
-                (&b""[..], 0),
-                (b"value", 1),
-                (b"v", 254),
-                (b"v", 255),
-                (b"", 9000),
-            ] {
+            for (body, slack) in [(&b""[..], 0), (b"value", 1), (b"v", 255), (b"", 9000)] {
                 let parts = Parts {
                     last_used_s: 9,
                     space: Space(513),
@@ -257,58 +223,55 @@ mod tests {
                     body,
                     extras,
                 };
-                let mut block = vec![0xAA; parts.len() + more];
-                let has_slack = parts.write(&mut block);
-                assert_eq!(has_slack, more > 0);
+                let (mut block, word) = written(&parts, slack);
                 assert!(matches(&block, Space(513), KEY));
                 assert!(!matches(&block, Space(512), KEY));
                 assert!(!matches(&block, Space(513), b"a kex"));
                 set_last_used_s(&mut block, 10);
-                let len = len_in(&block, has_slack);
-                let read = parts_of(&block[..len], extras);
+                let read = super::parts(&block, word);
                 assert_eq!((read.last_used_s, read.space), (10, Space(513)));
                 assert_eq!((read.key, read.body, read.extras), (KEY, body, extras));
             }
         }
     }
 
-    fn parts_of(payload: &[u8], extras: Extras) -> Parts<'_> {
-        parts(payload, extras.has_facts(), extras.cas.is_some())
-    }
-
     #[test]
-    fn a_writer_costs_five_bytes_and_an_entry_without_one_nothing() {
+    fn a_fact_costs_its_number_and_an_entry_without_one_nothing() {
         let none = Extras::default();
         let writer = Extras {
             writer: WriterId::new(1),
             ..none
         };
-        assert_eq!((none.len(), writer.len()), (0, 5));
+        let expiry = Extras {
+            expires_at_ms: 1,
+            ..none
+        };
+        assert_eq!((none.len(), writer.len(), expiry.len()), (0, 4, 8));
     }
 
     #[test]
     fn extras_are_overwritten_in_their_place() {
-        let extras = Extras {
-            flags: Some(7),
-            writer: WriterId::new(5),
-            cas: Some(8),
-        };
         let parts = Parts {
             last_used_s: 9,
             space: Space(0),
             key: KEY,
             body: b"value",
-            extras,
+            extras: Extras {
+                flags: 7,
+                writer: WriterId::new(5),
+                cas: Some(8),
+                expires_at_ms: 9,
+            },
         };
-        let mut payload = vec![0; parts.len()];
-        parts.write(&mut payload);
+        let (mut block, word) = written(&parts, 3);
         let extras = Extras {
-            flags: Some(9),
+            flags: 9,
             writer: WriterId::new(6),
             cas: Some(u64::MAX),
+            expires_at_ms: u64::MAX,
         };
-        set_extras(&mut payload, extras);
-        let read = parts_of(&payload, extras);
+        set_extras(&mut block, extras);
+        let read = super::parts(&block, word);
         assert_eq!(
             (read.key, read.body, read.extras),
             (KEY, &b"value"[..], extras)

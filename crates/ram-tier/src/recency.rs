@@ -116,7 +116,7 @@ impl Recency {
 
     /// Whether so much has moved since an entry's last move that it has to move again.
     fn has_come_far(&self, slab: &Slab, id: u32) -> bool {
-        let since = self.epoch.wrapping_sub(state::epoch(slab.at(id).packed));
+        let since = self.epoch.wrapping_sub(state::epoch(slab.at(id).state));
         self.linked < LONG_LEN || since % state::EPOCHS >= EPOCHS_TO_MOVE
     }
 
@@ -159,7 +159,7 @@ impl Recency {
             self.linked += 1;
         }
         let slot = slab.at_mut(id);
-        slot.packed = state::with_epoch(slot.packed, self.epoch);
+        slot.state = state::with_epoch(slot.state, self.epoch);
         self.moves += 1;
         if self.moves >= self.linked / EPOCHS_PER_TURN {
             self.moves = 0;

@@ -20,7 +20,7 @@ use super::payload::{self, Extras, Parts};
 use super::recency::{Recency, Use};
 use super::shared::SharedValues;
 use super::slab::{Slab, Slot};
-use super::state::{self, DIRTY, FETCHED, FRAMED, HAS_CAS, HAS_FACTS, SHARED, SLACK, TOMBSTONE};
+use super::state::{self, DIRTY, FACTS, FETCHED, FRAMED, HAS_EXPIRY, SHARED, TOMBSTONE};
 use super::table::Table;
 use super::{Counters, Found, INLINE_LEN_MAX, LruMode, NewEntry, Refused, Stored, StoredIn, cost};
 
@@ -85,10 +85,7 @@ fn hash_of(seed: u64, slab: &Slab, arena: &Arena, id: u32) -> u64 {
 }
 
 fn parts_of<'a>(arena: &'a Arena, slot: &Slot) -> Parts<'a> {
-    let block = arena.block(slot.block);
-    let has = |bit| state::has(slot.packed, bit);
-    let len = payload::len_in(block, has(SLACK));
-    payload::parts(&block[..len], has(HAS_FACTS), has(HAS_CAS))
+    payload::parts(arena.block(slot.block), slot.state)
 }
 
 fn shared_index(body: &[u8]) -> u32 {
@@ -97,25 +94,18 @@ fn shared_index(body: &[u8]) -> u32 {
 
 fn extras_of(meta: &Meta) -> Extras {
     Extras {
-        flags: (meta.flags != 0).then_some(meta.flags),
+        flags: meta.flags,
         writer: meta.writer,
         cas: meta.cas_override,
+        expires_at_ms: meta.expires_at_ms,
     }
 }
 
-/// The bits of a packed word that come from the facts of an entry.
-fn with_meta(packed: u64, meta: &Meta) -> u64 {
-    let extras = extras_of(meta);
-    let bits = [
-        (state::STALE, meta.stale),
-        (state::TOKEN_SENT, meta.token_sent),
-        (HAS_FACTS, extras.has_facts()),
-        (HAS_CAS, extras.cas.is_some()),
-    ];
-    let packed = bits.into_iter().fold(packed, |packed, (bit, on)| {
-        state::with_bits(packed, bit, on)
-    });
-    state::with_expiry(packed, meta.expires_at_ms)
+/// The state with the bits that come from the facts of an entry.
+fn with_meta(word: u32, meta: &Meta) -> u32 {
+    let word = state::with_bits(word, state::STALE, meta.stale);
+    let word = state::with_bits(word, state::TOKEN_SENT, meta.token_sent);
+    word & !FACTS | extras_of(meta).bits()
 }
 
 impl Shard {
@@ -158,7 +148,7 @@ impl Shard {
 
     fn found(&self, slot: &Slot) -> Found<'_> {
         let parts = parts_of(&self.arena, slot);
-        let has = |bit| state::has(slot.packed, bit);
+        let has = |bit| state::has(slot.state, bit);
         Found {
             space: parts.space,
             key: parts.key,
@@ -170,8 +160,8 @@ impl Shard {
             meta: Meta {
                 version: slot.version,
                 cas_override: parts.extras.cas,
-                flags: parts.extras.flags.unwrap_or(0),
-                expires_at_ms: state::expires_at_ms(slot.packed),
+                flags: parts.extras.flags,
+                expires_at_ms: parts.extras.expires_at_ms,
                 stale: has(state::STALE),
                 token_sent: has(state::TOKEN_SENT),
                 writer: parts.extras.writer,
@@ -227,11 +217,11 @@ impl Shard {
             (FRAMED, entry.framed),
             (DIRTY, entry.dirty),
         ];
-        let packed = bits
+        let word = bits
             .into_iter()
-            .fold(0, |packed, (bit, on)| state::with_bits(packed, bit, on));
-        let packed = with_meta(packed, &entry.meta);
-        match self.write(hash, &parts, entry.meta.version, packed) {
+            .fold(0, |word, (bit, on)| state::with_bits(word, bit, on));
+        let word = with_meta(word, &entry.meta);
+        match self.write(hash, &parts, entry.meta.version, word) {
             Ok(id) => {
                 let space = entry.space;
                 self.recency.of(|| space).insert(&mut self.slab, id, now_s);
@@ -271,7 +261,7 @@ impl Shard {
         hash: u64,
         parts: &Parts<'_>,
         version: u64,
-        packed: u64,
+        word: u32,
     ) -> Result<u32, Refused> {
         if u16::try_from(parts.key.len()).is_err() {
             return Err(Refused);
@@ -305,16 +295,23 @@ impl Shard {
                 }
             },
         };
-        let has_slack = parts.write(self.arena.block_mut(block));
+        let slack = self.fill(block, parts);
         let slot = self.slab.at_mut(id);
         let old = std::mem::replace(&mut slot.block, block);
         slot.version = version;
-        slot.packed = state::with_bits(packed, SLACK, has_slack);
+        slot.state = state::with_slack(word, slack);
         self.count(id, parts.space);
         if known.is_some() && reused.is_none() {
             self.free_block(old);
         }
         Ok(id)
+    }
+
+    /// Writes a payload into a block, and returns how much longer the block is.
+    fn fill(&mut self, block: u32, parts: &Parts<'_>) -> usize {
+        let block = self.arena.block_mut(block);
+        parts.write(block);
+        block.len() - parts.len()
     }
 
     /// Frees a block that no slot holds any more, and empties a page if too little of it is taken.
@@ -341,10 +338,10 @@ impl Shard {
     fn count(&mut self, id: u32, space: Space) {
         let slot = self.slab.at(id);
         self.used += self.arena.cost(slot.block);
-        if state::has(slot.packed, DIRTY) {
+        if state::has(slot.state, DIRTY) {
             self.dirty += 1;
         }
-        if state::has(slot.packed, TOMBSTONE) {
+        if state::has(slot.state, TOMBSTONE) {
             self.tombstones += 1;
             return;
         }
@@ -364,19 +361,19 @@ impl Shard {
     /// Takes a slot's contents out of all counts and lets go of its shared value.
     fn uncount(&mut self, id: u32) {
         let slot = self.slab.at(id);
-        if self.recency.are_many() && !state::has(slot.packed, TOMBSTONE) {
+        if self.recency.are_many() && !state::has(slot.state, TOMBSTONE) {
             let space = payload::space(self.arena.block(slot.block));
             self.recency.sub(space, self.bytes_of(slot));
         }
         self.used -= self.arena.cost(slot.block);
-        if state::has(slot.packed, SHARED) {
+        if state::has(slot.state, SHARED) {
             let index = shared_index(parts_of(&self.arena, slot).body);
             self.used -= self.shared.remove(index);
         }
-        if state::has(slot.packed, DIRTY) {
+        if state::has(slot.state, DIRTY) {
             self.dirty -= 1;
         }
-        if state::has(slot.packed, TOMBSTONE) {
+        if state::has(slot.state, TOMBSTONE) {
             self.tombstones -= 1;
             return;
         }
@@ -425,11 +422,10 @@ impl Shard {
         let slot = *self.slab.at(id);
         let parts = parts_of(&self.arena, &slot);
         let (before, after) = (parts.extras, extras_of(meta));
-        let mut packed = with_meta(slot.packed, meta);
+        let mut word = with_meta(slot.state, meta);
         let mut block = slot.block;
-        if before.is_shaped_as(after) {
-            let len = parts.len();
-            payload::set_extras(&mut self.arena.block_mut(block)[..len], after);
+        if before.bits() == after.bits() {
+            payload::set_extras(self.arena.block_mut(block), after);
         } else {
             let (key, body) = (parts.key.to_vec(), parts.body.to_vec());
             let parts = Parts {
@@ -448,13 +444,12 @@ impl Shard {
                     self.recency.sub(parts.space, less);
                 }
             }
-            let has_slack = parts.write(self.arena.block_mut(block));
-            packed = state::with_bits(packed, SLACK, has_slack);
+            word = state::with_slack(word, self.fill(block, &parts));
         }
         let slot = self.slab.at_mut(id);
         let old = std::mem::replace(&mut slot.block, block);
         slot.version = meta.version;
-        slot.packed = packed;
+        slot.state = word;
         if old != block {
             self.free_block(old);
         }
@@ -464,11 +459,11 @@ impl Shard {
     /// Notes a use.
     pub fn touch_use(&mut self, id: u32, now_s: u32) {
         let slot = self.slab.at_mut(id);
-        if state::has(slot.packed, TOMBSTONE) {
+        if state::has(slot.state, TOMBSTONE) {
             return;
         }
         let block = slot.block;
-        slot.packed |= FETCHED;
+        slot.state |= FETCHED;
         let before_s = payload::last_used_s(self.arena.block(block));
         if before_s != now_s {
             payload::set_last_used_s(self.arena.block_mut(block), now_s);
@@ -481,8 +476,8 @@ impl Shard {
 
     pub fn set_dirty(&mut self, id: u32) {
         let slot = self.slab.at_mut(id);
-        if !state::has(slot.packed, DIRTY) {
-            slot.packed |= DIRTY;
+        if !state::has(slot.state, DIRTY) {
+            slot.state |= DIRTY;
             self.dirty += 1;
         }
     }
@@ -490,10 +485,10 @@ impl Shard {
     /// The disk has caught up with a slot: a tombstone goes, an entry may be evicted again.
     pub fn clear_dirty(&mut self, id: u32) {
         let slot = self.slab.at_mut(id);
-        if state::has(slot.packed, TOMBSTONE) {
+        if state::has(slot.state, TOMBSTONE) {
             self.remove(id);
-        } else if state::has(slot.packed, DIRTY) {
-            slot.packed &= !DIRTY;
+        } else if state::has(slot.state, DIRTY) {
+            slot.state &= !DIRTY;
             self.dirty -= 1;
             if !Recency::is_linked(&self.slab, id) {
                 let (arena, block) = (&self.arena, self.slab.at(id).block);
@@ -539,8 +534,8 @@ impl Shard {
         while pass.entries < entries && before.saturating_sub(self.used) < bytes {
             let Some(id) = tail(self) else { break };
             let slot = self.slab.at(id);
-            let (block, packed) = (slot.block, slot.packed);
-            if state::has(packed, DIRTY) {
+            let (block, word) = (slot.block, slot.state);
+            if state::has(word, DIRTY) {
                 if passed == PASSED_MAX {
                     pass.unfinished = true;
                     break;
@@ -558,7 +553,7 @@ impl Shard {
                 break;
             }
             self.counters.evictions += 1;
-            if !state::has(packed, FETCHED) {
+            if !state::has(word, FETCHED) {
                 self.counters.evicted_unfetched += 1;
             }
             let arena = &self.arena;
@@ -599,7 +594,7 @@ impl Shard {
             let Some(slot) = self.slab.get(id).copied() else {
                 continue;
             };
-            if !state::has(slot.packed, TOMBSTONE) {
+            if !state::has(slot.state, TOMBSTONE) {
                 let space = payload::space(self.arena.block(slot.block));
                 self.recency.add(space, self.bytes_of(&slot));
             }
@@ -608,7 +603,7 @@ impl Shard {
 
     /// Bytes that an entry takes, its part of table and slots included.
     fn bytes_of(&self, slot: &Slot) -> usize {
-        let shared = if state::has(slot.packed, SHARED) {
+        let shared = if state::has(slot.state, SHARED) {
             let index = shared_index(parts_of(&self.arena, slot).body);
             cost::shared_value(self.shared.at(index).len())
         } else {
@@ -634,8 +629,11 @@ impl Shard {
             let Some(slot) = self.slab.get(id) else {
                 continue;
             };
-            let expires_at_ms = state::expires_at_ms(slot.packed);
-            if expires_at_ms != 0 && expires_at_ms <= now_ms && !state::has(slot.packed, DIRTY) {
+            // Most entries have no expiry, and their payloads are left alone.
+            if !state::has(slot.state, HAS_EXPIRY) || state::has(slot.state, DIRTY) {
+                continue;
+            }
+            if parts_of(&self.arena, slot).extras.expires_at_ms <= now_ms {
                 self.remove(id);
                 removed += 1;
             }

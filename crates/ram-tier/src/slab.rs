@@ -15,19 +15,18 @@ pub(super) const NIL: u32 = u32::MAX;
 /// Bits of an id that number the slot inside its chunk.
 const SLOT_BITS: u32 = 6;
 
-/// Slots in a chunk: with the chunk's own fields they just fit the allocator's class of 1792.
-const CHUNK_SLOTS: usize = 63;
+/// Slots in a chunk: few enough that a shard's last chunk takes little, whose slots are mostly free.
+const CHUNK_SLOTS: usize = 1 << SLOT_BITS;
 
 /// Most chunks that ids can name, one less so that no id is a sentinel.
 const CHUNKS_MAX: usize = (1 << (32 - SLOT_BITS)) - 1;
 
 /// What the tier keeps of an entry beside its payload.
 #[derive(Clone, Copy, Debug)]
-#[repr(C, packed(4))]
 pub(super) struct Slot {
     pub version: u64,
-    /// Expiry and state bits, see `state.rs`.
-    pub packed: u64,
+    /// See `state.rs`.
+    pub state: u32,
     /// Where the payload is, see `arena.rs`; `NO_BLOCK` in a free slot.
     pub block: u32,
     /// The neighbor nearer to the head of the recency list.
@@ -37,12 +36,8 @@ pub(super) struct Slot {
 }
 
 const _: () = assert!(
-    size_of::<Slot>() == 28,
-    "the memory bar counts on slots of 28 bytes"
-);
-const _: () = assert!(
-    size_of::<Chunk>() <= 1792,
-    "a chunk must fit its size class"
+    size_of::<Slot>() == 24,
+    "the memory bar counts on slots of 24 bytes"
 );
 
 #[derive(Debug)]
@@ -60,7 +55,7 @@ impl Slot {
     const fn free(next: u32) -> Self {
         Self {
             version: 0,
-            packed: 0,
+            state: 0,
             block: NO_BLOCK,
             prev: NIL,
             next,
@@ -190,7 +185,7 @@ impl Slab {
     /// The slot of an id, free or not, of which nothing is read.
     pub fn place(&self, id: u32) -> Option<&Slot> {
         let chunk = self.chunks.get(chunk_index(id))?.as_ref()?;
-        chunk.slots.get(slot_index(id))
+        Some(&chunk.slots[slot_index(id)])
     }
 
     /// The slot of an id that the shard's own structures hold.
@@ -217,8 +212,8 @@ impl Slab {
 
     /// The first id that may be taken and is not below `id`; None past the end.
     pub fn next_id(&self, id: u32) -> Option<u32> {
-        let (mut at, slot) = (chunk_index(id), slot_index(id));
-        if slot < CHUNK_SLOTS && self.chunks.get(at)?.is_some() {
+        let mut at = chunk_index(id);
+        if self.chunks.get(at)?.is_some() {
             return Some(id);
         }
         loop {
@@ -232,10 +227,7 @@ impl Slab {
     /// An id picked by `seed`, which may be of a free slot.
     pub fn any_id(&self, seed: u64) -> u32 {
         let chunks = self.chunks.len().max(1) as u64;
-        id_of(
-            (seed % chunks) as u32,
-            ((seed >> 32) % CHUNK_SLOTS as u64) as u32,
-        )
+        id_of((seed % chunks) as u32, (seed >> (64 - SLOT_BITS)) as u32)
     }
 
     /// Bytes that the slots take, free ones included.

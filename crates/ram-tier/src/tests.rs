@@ -3,6 +3,7 @@ use std::collections::{HashMap, HashSet};
 use super::*;
 
 mod ahead;
+mod expiry;
 mod model;
 mod quota;
 mod threads;

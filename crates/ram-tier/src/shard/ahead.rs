@@ -45,7 +45,7 @@ impl Shard {
     /// Has the processor fetch what leads to the value of a slot that shares one.
     pub fn prefetch_shared(&self, id: u32) {
         let slot = self.slab.get(id);
-        if let Some(slot) = slot.filter(|slot| state::has(slot.packed, SHARED)) {
+        if let Some(slot) = slot.filter(|slot| state::has(slot.state, SHARED)) {
             let index = shared_index(parts_of(&self.arena, slot).body);
             self.shared.prefetch(index);
         }

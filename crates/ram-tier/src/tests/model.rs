@@ -20,6 +20,7 @@ enum Op {
         framed: bool,
         flags: u32,
         cas: Option<u64>,
+        expires: bool,
     },
     Tombstone {
         key: u8,
@@ -36,6 +37,7 @@ enum Op {
         cas: Option<u64>,
         stale: bool,
         token_sent: bool,
+        expires: bool,
     },
     SetDirty {
         key: u8,
@@ -54,16 +56,24 @@ fn op() -> impl Strategy<Value = Op> {
     let flags = prop_oneof![Just(0), any::<u32>()];
     let cas = prop::option::of(any::<u64>());
     prop_oneof![
-        6 => (key.clone(), len, prop::bool::weighted(0.3), any::<bool>(), flags.clone(), cas.clone())
-            .prop_map(|(key, len, dirty, framed, flags, cas)| {
-                Op::Insert { key, len, dirty, framed, flags, cas }
+        6 => (
+            key.clone(),
+            len,
+            prop::bool::weighted(0.3),
+            any::<bool>(),
+            flags.clone(),
+            cas.clone(),
+            any::<bool>(),
+        )
+            .prop_map(|(key, len, dirty, framed, flags, cas, expires)| {
+                Op::Insert { key, len, dirty, framed, flags, cas, expires }
             }),
         1 => key.clone().prop_map(|key| Op::Tombstone { key }),
         4 => key.clone().prop_map(|key| Op::Use { key }),
         1 => key.clone().prop_map(|key| Op::Remove { key }),
-        2 => (key.clone(), flags, cas, any::<bool>(), any::<bool>())
-            .prop_map(|(key, flags, cas, stale, token_sent)| {
-                Op::SetMeta { key, flags, cas, stale, token_sent }
+        2 => (key.clone(), flags, cas, any::<bool>(), any::<bool>(), any::<bool>())
+            .prop_map(|(key, flags, cas, stale, token_sent, expires)| {
+                Op::SetMeta { key, flags, cas, stale, token_sent, expires }
             }),
         1 => key.clone().prop_map(|key| Op::SetDirty { key }),
         4 => key.clone().prop_map(|key| Op::Clean { key }),
@@ -176,13 +186,14 @@ impl Pair {
                 framed,
                 flags,
                 cas,
+                expires,
                 ..
             } => {
                 let value = vec![version as u8; len];
                 let meta = Meta {
                     cas_override: cas,
                     writer: WriterId::new(flags & 1),
-                    ..Meta::new(version, flags, version * 1000)
+                    ..Meta::new(version, flags, if expires { version * 1000 } else { 0 })
                 };
                 let new = NewEntry {
                     meta,
@@ -245,12 +256,13 @@ impl Pair {
                 cas,
                 stale,
                 token_sent,
+                expires,
                 ..
             } => {
                 if let (Some(id), Some(entry)) = (found, known)
                     && !entry.tombstone
                 {
-                    let expires_at_ms = version * 2000;
+                    let expires_at_ms = if expires { version * 2000 } else { 0 };
                     entry.meta = Meta {
                         version,
                         cas_override: cas,
