@@ -8,7 +8,7 @@
 //! [`RamTier::used`].
 //!
 //! Memory of an entry with a key of 16 bytes and a value of 100: a block of 124 bytes with key,
-//! value and time of last use (`payload.rs`, `arena.rs`), a slot of 24 (`slab.rs`) and 5–11 bytes of
+//! value and time of last use (`payload.rs`, `arena.rs`), a slot of 24 (`slab.rs`) and 6–8 bytes of
 //! a table that holds slot ids only (`table.rs`).
 //!
 //! In the approximate mode each shard keeps its own order. [`RamTier::evict_to_budget`] takes from
@@ -53,16 +53,12 @@ pub const INLINE_LEN_MAX: usize = 1024;
 /// memory per entry.
 const SHARD_BYTES: usize = 32 << 20;
 
-/// Parts of the table of so many bytes of budget, a power of two. A part that grows moves its
-/// entries in less than a millisecond.
-const TABLE_PARTS: usize = 16;
-
 const SHARDS_MIN: usize = 16;
 const SHARDS_MAX: usize = 1024;
 
-/// The shard is chosen by hash bits that the table of a shard uses neither for the place (low bits)
-/// nor for the tag (the highest eight).
-const SHARD_SHIFT: u32 = 40;
+/// The shard is chosen by hash bits that the table of a shard uses neither for the part and the
+/// place in it (lower bits) nor for the tag (the highest eight).
+const SHARD_SHIFT: u32 = 46;
 
 /// A tier of fewer bytes is in the processor's cache as it is.
 const PREFETCH_BYTES_MIN: usize = 1 << 20;
@@ -251,18 +247,11 @@ impl RamTier {
     #[must_use]
     pub fn new(options: RamOptions) -> Self {
         let wanted = (options.budget_bytes / SHARD_BYTES).clamp(SHARDS_MIN, SHARDS_MAX);
-        let wanted = 1 << wanted.ilog2();
-        let (count, table_parts) = match options.lru {
-            LruMode::Strict => (1, wanted * TABLE_PARTS),
-            LruMode::Approximate => (wanted, TABLE_PARTS),
+        let count = match options.lru {
+            LruMode::Strict => 1,
+            LruMode::Approximate => 1 << wanted.ilog2(),
         };
-        let shard = || {
-            Aligned(Mutex::new(Shard::new(
-                options.hash_seed,
-                options.lru,
-                table_parts,
-            )))
-        };
+        let shard = || Aligned(Mutex::new(Shard::new(options.hash_seed, options.lru)));
         Self {
             shards: std::iter::repeat_with(shard).take(count).collect(),
             hash_seed: options.hash_seed,

@@ -15,7 +15,7 @@ use super::recency::Recency;
 
 /// Bytes that are counted for an entry beside its block and shared value: its slot and place in the
 /// table.
-pub(super) const ENTRY_OVERHEAD: usize = 40;
+pub(super) const ENTRY_OVERHEAD: usize = 32;
 
 /// What a namespace may take, and takes.
 #[derive(Debug)]

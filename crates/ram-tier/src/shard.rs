@@ -109,11 +109,11 @@ fn with_meta(word: u32, meta: &Meta) -> u32 {
 }
 
 impl Shard {
-    /// An empty shard. `table_parts` is a power of two.
-    pub fn new(seed: u64, mode: LruMode, table_parts: usize) -> Self {
+    /// An empty shard.
+    pub fn new(seed: u64, mode: LruMode) -> Self {
         Self {
             seed,
-            table: Table::new(table_parts),
+            table: Table::default(),
             slab: Slab::default(),
             arena: Arena::default(),
             shared: SharedValues::default(),
@@ -404,6 +404,7 @@ impl Shard {
         self.slab.free(id);
         self.free_block(block);
         if self.table.is_empty() {
+            self.table = Table::default();
             self.slab = Slab::default();
             self.arena = Arena::default();
             self.shared = SharedValues::default();

@@ -7,9 +7,12 @@
 //!
 //! The hash is not kept but computed again from the key when a table grows. A table is split into
 //! parts that grow one at a time, so that no write waits for the entries of a whole shard to move:
-//! that took some milliseconds, for which the shard was locked.
+//! that took some milliseconds, for which the shard was locked. The number of parts follows that of
+//! the ids, because many parts of a few ids each waste memory. Parts split one after the other, each
+//! into itself and a new part (W. Litwin, "Linear Hashing", 1980).
 
 use fonn_base::prefetch::prefetch;
+use smallvec::SmallVec;
 
 use super::cost;
 
@@ -19,14 +22,27 @@ const WAYS: usize = 12;
 /// A part grows when more than this of its places is taken.
 const FULL: (usize, usize) = (7, 8);
 
-/// A part of fewer entries is not worth shrinking.
-const SHRINK_MIN: usize = 64;
+/// Parts have a multiple of so many buckets. They take as much as a chunk of slots does, so that the
+/// memory that a part leaves when it grows serves those, whole.
+const STEP: usize = 24;
+
+/// Ids for each part, on average. A part has half to twice as many, and moves them in less than a
+/// millisecond.
+const PART_LEN: usize = 4096;
+
+/// Ids that are hashed at a time when they move.
+const BATCH: usize = 16;
 
 /// The part is chosen by hash bits that the part itself uses neither for the place (the lower half)
 /// nor for the tag (the highest eight), and by which no shard is chosen.
-const PART_SHIFT: u32 = super::SHARD_SHIFT - super::TABLE_PARTS.ilog2();
+const PART_SHIFT: u32 = 32;
+
+/// The most parts that those bits tell apart.
+const PARTS_MAX: usize = 1 << (super::SHARD_SHIFT - PART_SHIFT);
 
 const TAG_SHIFT: u32 = 56;
+
+const _: () = assert!(super::SHARD_SHIFT + super::SHARDS_MAX.ilog2() <= TAG_SHIFT);
 
 /// The tag of an empty place.
 const EMPTY: u8 = 0;
@@ -91,7 +107,9 @@ fn tag_of(hash: u64) -> u8 {
 }
 
 impl Part {
+    /// An empty part of at least `count` buckets.
     fn with_buckets(count: usize) -> Self {
+        let count = count.next_multiple_of(STEP);
         Self {
             buckets: vec![Bucket::NEW; count].into_boxed_slice(),
             len: 0,
@@ -135,6 +153,15 @@ impl Part {
         None
     }
 
+    /// Adds an id, and grows if there is no room for it.
+    fn insert(&mut self, hash: u64, id: u32, hash_of: impl Fn(u32) -> u64) {
+        if self.len == self.capacity() {
+            let count = self.buckets.len();
+            self.resize(count + (count / 4).max(1), hash_of);
+        }
+        self.add(hash, id);
+    }
+
     /// Adds an id; there is room for it.
     fn add(&mut self, hash: u64, id: u32) {
         for at in self.path(hash) {
@@ -163,15 +190,27 @@ impl Part {
         }
     }
 
-    /// Moves all ids into `count` buckets.
+    /// Moves all ids into at least `count` buckets.
     fn resize(&mut self, count: usize, hash_of: impl Fn(u32) -> u64) {
         let old = std::mem::replace(self, Self::with_buckets(count));
-        for bucket in &old.buckets {
-            for (&tag, &id) in bucket.tags.iter().zip(&bucket.ids) {
-                if tag != EMPTY {
-                    self.add(hash_of(id), id);
-                }
+        old.for_each(hash_of, |hash, id| self.add(hash, id));
+    }
+
+    /// Calls `visit` for each id with its hash.
+    ///
+    /// The keys of several ids are hashed at a time. Each key has to come from memory, and the
+    /// processor waits for several of them at once only if nothing in between depends on one.
+    fn for_each(&self, hash_of: impl Fn(u32) -> u64, mut visit: impl FnMut(u64, u32)) {
+        let places = |bucket: &Bucket| std::iter::zip(bucket.tags, bucket.ids);
+        let places = self.buckets.iter().flat_map(places);
+        let mut ids = places.filter_map(|(tag, id)| (tag != EMPTY).then_some(id));
+        loop {
+            let batch: SmallVec<[u32; BATCH]> = ids.by_ref().take(BATCH).collect();
+            if batch.is_empty() {
+                return;
             }
+            let hashes: SmallVec<[u64; BATCH]> = batch.iter().map(|&id| hash_of(id)).collect();
+            std::iter::zip(hashes, batch).for_each(|(hash, id)| visit(hash, id));
         }
     }
 
@@ -183,23 +222,34 @@ impl Part {
 /// Slot ids by the hashes of their keys.
 #[derive(Debug)]
 pub(super) struct Table {
-    /// A power of two.
-    parts: Box<[Part]>,
+    /// Never empty.
+    parts: Vec<Part>,
+    len: usize,
     bytes: usize,
 }
 
-impl Table {
-    /// An empty table of `parts` parts, a power of two.
-    pub fn new(parts: usize) -> Self {
+impl Default for Table {
+    fn default() -> Self {
         Self {
-            parts: std::iter::repeat_with(Part::default).take(parts).collect(),
+            parts: vec![Part::default()],
+            len: 0,
             bytes: 0,
         }
     }
+}
 
+impl Table {
+    /// The part of a hash. The bits name a part among a power of two of them. A part that is yet to
+    /// come is still in the part that it will split from.
     #[inline]
     fn index(&self, hash: u64) -> usize {
-        (hash >> PART_SHIFT) as usize & (self.parts.len() - 1)
+        let size = self.parts.len().next_power_of_two();
+        let at = (hash >> PART_SHIFT) as usize & (size - 1);
+        if at < self.parts.len() {
+            at
+        } else {
+            at - size / 2
+        }
     }
 
     /// The id under `hash` that `is_it` accepts.
@@ -230,24 +280,43 @@ impl Table {
 
     /// Adds an id that is not there. `hash_of` gives the hash of each id.
     pub fn insert(&mut self, hash: u64, id: u32, hash_of: impl Fn(u32) -> u64) {
-        let part = &mut self.parts[self.index(hash)];
-        if part.len == part.capacity() {
-            let before = part.bytes();
-            let count = part.buckets.len();
-            part.resize(count + count / 2 + 1, hash_of);
-            self.bytes = self.bytes + part.bytes() - before;
+        if self.len >= self.parts.len() * PART_LEN && self.parts.len() < PARTS_MAX {
+            self.split(&hash_of);
         }
-        part.add(hash, id);
+        self.len += 1;
+        self.add(hash, id, hash_of);
+    }
+
+    fn add(&mut self, hash: u64, id: u32, hash_of: impl Fn(u32) -> u64) {
+        let at = self.index(hash);
+        let part = &mut self.parts[at];
+        let before = part.bytes();
+        part.insert(hash, id, hash_of);
+        self.bytes = self.bytes + part.bytes() - before;
+    }
+
+    /// Adds a part, and moves into it the ids whose bits name it.
+    fn split(&mut self, hash_of: impl Fn(u32) -> u64) {
+        let from = self.parts.len() - (1 << self.parts.len().ilog2());
+        let half = || Part::with_buckets(self.parts[from].buckets.len() / 2 + 1);
+        let (new, rest) = (half(), half());
+        self.bytes += new.bytes() + rest.bytes();
+        self.parts.push(new);
+        let old = std::mem::replace(&mut self.parts[from], rest);
+        self.bytes -= old.bytes();
+        old.for_each(&hash_of, |hash, id| self.add(hash, id, &hash_of));
     }
 
     /// Removes an id, and gives back memory that a part which was much fuller holds.
     pub fn remove(&mut self, hash: u64, id: u32, hash_of: impl Fn(u32) -> u64) {
-        let part = &mut self.parts[self.index(hash)];
+        let at = self.index(hash);
+        let part = &mut self.parts[at];
+        let (len, before) = (part.len, part.bytes());
         part.take(hash, id);
-        let before = part.bytes();
+        self.len -= len - part.len;
         if part.len == 0 {
             *part = Part::default();
-        } else if part.capacity() > SHRINK_MIN && part.len < part.capacity() / 8 {
+        } else if part.buckets.len() > STEP && part.len < part.capacity() / 8 {
             part.resize((2 * part.len).div_ceil(WAYS), hash_of);
         }
         self.bytes = self.bytes + part.bytes() - before;
@@ -255,7 +324,7 @@ impl Table {
 
     /// Whether there is no id.
     pub fn is_empty(&self) -> bool {
-        self.bytes == 0
+        self.len == 0
     }
 
     /// Bytes that the table takes.
@@ -278,7 +347,7 @@ mod tests {
 
     #[test]
     fn a_write_moves_the_entries_of_one_part_at_most() {
-        let mut table = Table::new(16);
+        let mut table = Table::default();
         let moved = std::cell::Cell::new(0_u32);
         for id in 0..200_000 {
             moved.set(0);
@@ -286,35 +355,58 @@ mod tests {
                 moved.set(moved.get() + 1);
                 hash_of(other)
             });
-            assert!(moved.get() < 16_000, "{} of {id} moved", moved.get());
+            assert!(
+                moved.get() < 4 * PART_LEN as u32,
+                "{} of {id} moved",
+                moved.get()
+            );
         }
     }
 
     #[test]
     fn ids_are_found_until_they_are_removed_and_memory_comes_back() {
-        for parts in [1, 16] {
-            let mut table = Table::new(parts);
-            for id in 0..10_000 {
-                table.insert(hash_of(id), id, hash_of);
-            }
-            let full = table.bytes();
-            assert!(full >= 10_000 * 5);
-            for id in 0..9_990 {
-                assert_eq!(table.find(hash_of(id), |other| other == id), Some(id));
-                table.remove(hash_of(id), id, hash_of);
-                assert_eq!(table.find(hash_of(id), |other| other == id), None);
-            }
-            assert!(
-                table.bytes() < full / 20,
-                "{} of {full} bytes are left",
-                table.bytes()
-            );
-            for id in 9_990..10_000 {
-                assert_eq!(table.find(hash_of(id), |other| other == id), Some(id));
-                table.remove(hash_of(id), id, hash_of);
-            }
-            assert!(table.is_empty());
+        let mut table = Table::default();
+        for id in 0..10_000 {
+            table.insert(hash_of(id), id, hash_of);
         }
+        assert!(table.parts.len() > 2);
+        let full = table.bytes();
+        assert!(full >= 10_000 * 5);
+        for id in 0..9_990 {
+            assert_eq!(table.find(hash_of(id), |other| other == id), Some(id));
+            table.remove(hash_of(id), id, hash_of);
+            assert_eq!(table.find(hash_of(id), |other| other == id), None);
+        }
+        assert!(
+            table.bytes() < full / 10,
+            "{} of {full} bytes are left",
+            table.bytes()
+        );
+        for id in 9_990..10_000 {
+            assert_eq!(table.find(hash_of(id), |other| other == id), Some(id));
+            table.remove(hash_of(id), id, hash_of);
+        }
+        assert!(table.is_empty());
+        assert_eq!(table.bytes(), 0);
+    }
+
+    #[test]
+    fn parts_are_filled_alike_and_leave_little_room() {
+        let mut table = Table::default();
+        let mut most = 0;
+        for id in 0..100_000 {
+            table.insert(hash_of(id), id, hash_of);
+            let len = id as usize + 1;
+            if len < 1_000 {
+                continue;
+            }
+            assert_eq!(table.parts.len(), len.div_ceil(PART_LEN));
+            assert!(table.parts.iter().all(|part| part.len < 5 * PART_LEN / 2));
+            most = most.max(table.bytes() * 100 / len);
+        }
+        assert!(most < 880, "{most} hundredths of a byte for an id");
+        let bytes: usize = table.parts.iter().map(Part::bytes).sum();
+        assert_eq!(table.bytes(), bytes);
     }
 
     #[test]
@@ -349,7 +441,7 @@ mod tests {
             ),
         ) {
             let hash_of = |id: u32| (u64::from(id) % hashes).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-            let (mut table, mut model) = (Table::new(2), HashMap::new());
+            let (mut table, mut model) = (Table::default(), HashMap::new());
             for step in steps {
                 match step {
                     Step::Insert(id) => {
