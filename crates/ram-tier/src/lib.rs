@@ -51,7 +51,7 @@ pub const INLINE_LEN_MAX: usize = 1024;
 
 /// Bytes of budget for each shard. Large enough that the open ends of the shards do not show in
 /// memory per entry.
-const SHARD_BYTES: usize = 32 << 20;
+const SHARD_BYTES: usize = 64 << 20;
 
 const SHARDS_MIN: usize = 16;
 const SHARDS_MAX: usize = 1024;

@@ -328,9 +328,9 @@ impl Engine {
             // Logged where it failed; writes try again.
             let _ = self.reserve_versions().await;
         }
-        // A sixteenth of the shards a round, so that each is visited every 1.6 seconds.
+        // An eighth of the shards a round, so that each is visited every 0.8 seconds.
         let shards = self.hot.ram.shard_count();
-        for _ in 0..shards.div_ceil(16) {
+        for _ in 0..shards.div_ceil(8) {
             *next_shard = (*next_shard + 1) % shards;
             self.hot.ram.sweep_expired(*next_shard, now_ms, SWEEP_SLOTS);
         }
