@@ -10,6 +10,7 @@ mod build;
 mod codec;
 mod cold;
 mod disk;
+mod generators;
 mod go;
 mod http;
 mod memory;
@@ -20,8 +21,10 @@ mod plot;
 mod remote;
 mod router;
 mod speed;
+mod spread;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
@@ -30,6 +33,7 @@ pub use self::build::{BuildOptions, compare_build};
 pub use self::codec::{CodecOptions, compare_codecs};
 pub use self::cold::{ColdOptions, compare_cold};
 pub use self::disk::{DiskOptions, compare_disk};
+pub use self::generators::{GeneratorsOptions, compare_generators};
 pub use self::go::{GoOptions, compare_go};
 pub use self::http::compare_http;
 pub use self::memory::{MemoryOptions, compare_memory};
@@ -72,6 +76,17 @@ impl Programs {
             fonn_on_disk: false,
         })
     }
+}
+
+/// Reads a duration in seconds, for example `0.3`.
+///
+/// # Errors
+/// When it is no number, or negative.
+fn parse_seconds(text: &str) -> Result<Duration> {
+    let seconds: f64 = text
+        .parse()
+        .with_context(|| format!("{text:?} is no number"))?;
+    Duration::try_from_secs_f64(seconds).with_context(|| format!("{text}: expected a duration"))
 }
 
 /// A kind of server.

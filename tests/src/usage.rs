@@ -61,6 +61,15 @@ pub fn thread_times(pid: u32) -> Result<Vec<(String, Duration)>> {
     Ok(times)
 }
 
+/// Processor time of the living threads of a process, to the nanosecond: the sum of
+/// [`thread_times`].
+///
+/// # Errors
+/// As [`thread_times`].
+pub fn processor_time(pid: u32) -> Result<Duration> {
+    Ok(thread_times(pid)?.into_iter().map(|(_, time)| time).sum())
+}
+
 /// Resident set of a process in bytes.
 ///
 /// # Errors

@@ -12,11 +12,11 @@ use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 
 use fonn_tests::compare::{
-    BesideOptions, BuildOptions, CodecOptions, ColdOptions, DiskOptions, GoOptions, LimitOptions,
-    MemoryOptions, MovesOptions, OwnersOptions, Programs, RouterOptions, SpeedOptions,
-    compare_build, compare_codecs, compare_cold, compare_disk, compare_go, compare_http,
-    compare_memory, compare_moves, compare_owners, compare_remote, compare_router, compare_speed,
-    serve_limit,
+    BesideOptions, BuildOptions, CodecOptions, ColdOptions, DiskOptions, GeneratorsOptions,
+    GoOptions, LimitOptions, MemoryOptions, MovesOptions, OwnersOptions, Programs, RouterOptions,
+    SpeedOptions, compare_build, compare_codecs, compare_cold, compare_disk, compare_generators,
+    compare_go, compare_http, compare_memory, compare_moves, compare_owners, compare_remote,
+    compare_router, compare_speed, serve_limit,
 };
 use fonn_tests::load::parse_size;
 use fonn_tests::values::Content;
@@ -68,6 +68,8 @@ enum Command {
         #[arg(long)]
         value_len: Option<usize>,
     },
+    /// The ratios by redis-benchmark and memcaslap beside those by our own load generator.
+    Generators(GeneratorsOptions),
     /// Resident memory while many small entries are set.
     Memory {
         /// Number of entries.
@@ -292,6 +294,10 @@ fn main() -> Result<()> {
                 value_len,
             });
         }
+        Command::Generators(options) => compare_generators(
+            &programs(&arguments.fonn_flag, arguments.fonn_on_disk)?,
+            &options,
+        )?,
         Command::Memory {
             entries,
             value_len,

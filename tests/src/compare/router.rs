@@ -24,7 +24,7 @@ use crate::node::NodeOptions;
 use crate::peers::Peer;
 use crate::process::find_program;
 use crate::router::FonnRouter;
-use crate::usage::thread_times;
+use crate::usage::processor_time;
 
 const SERVERS: usize = 3;
 
@@ -225,9 +225,9 @@ fn measure((target, pid): (Target, u32), options: &RouterOptions) -> Result<Figu
     load::run(&load)?;
     (load.fill_only, load.no_fill) = (false, true);
     load.duration = options.duration;
-    let before = cpu(pid)?;
+    let before = processor_time(pid)?;
     let report = load::run(&load)?;
-    let cpu = cpu(pid)?.saturating_sub(before);
+    let cpu = processor_time(pid)?.saturating_sub(before);
     ensure!(
         report.is_clean() && report.unexpected_misses == 0,
         "{report}"
@@ -237,10 +237,6 @@ fn measure((target, pid): (Target, u32), options: &RouterOptions) -> Result<Figu
         operations_per_second: report.operations_per_second,
         cpu_us: cpu.as_secs_f64() * 1e6 / (report.operations as f64).max(1.0),
     })
-}
-
-fn cpu(pid: u32) -> Result<Duration> {
-    Ok(thread_times(pid)?.into_iter().map(|(_, time)| time).sum())
 }
 
 /// Of each figure by itself.

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::super::spread::Spread;
 use super::super::{CONTENDERS, Server};
 use super::cells::Work;
 use crate::load::Protocol;
@@ -17,26 +18,6 @@ pub(super) struct Cell {
     tails: [Vec<f64>; CONTENDERS.len()],
     /// A figure a round of the server that does nothing.
     pub(super) limits: Vec<f64>,
-}
-
-/// Median, least and greatest of some figures.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Spread {
-    pub(super) median: f64,
-    pub(super) min: f64,
-    pub(super) max: f64,
-}
-
-impl Spread {
-    fn of(mut figures: Vec<f64>) -> Self {
-        figures.sort_by(f64::total_cmp);
-        let at = |index: usize| figures.get(index).copied().unwrap_or(f64::NAN);
-        Self {
-            median: at(figures.len() / 2),
-            min: at(0),
-            max: at(figures.len().saturating_sub(1)),
-        }
-    }
 }
 
 impl Cell {
@@ -68,7 +49,7 @@ impl Cell {
     /// What a server that does nothing comes to, by the figure of the best peer, round by round.
     fn limit(&self) -> Spread {
         let rounds = self.limits.iter().zip(&self.scores[self.best_peer()]);
-        Spread::of(rounds.map(|(limit, peer)| limit / peer).collect())
+        Spread::of(rounds.map(|(limit, peer)| limit / peer))
     }
 
     /// Of each protocol of Fonn, its figure by that of the best peer, round by round.
@@ -78,7 +59,7 @@ impl Cell {
         own.filter(|((server, _), _)| *server == Server::Fonn)
             .map(|((_, protocol), scores)| {
                 let ratios = scores.iter().zip(peer).map(|(own, peer)| own / peer);
-                (*protocol, Spread::of(ratios.collect()))
+                (*protocol, Spread::of(ratios))
             })
             .collect()
     }
