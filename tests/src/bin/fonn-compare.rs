@@ -119,32 +119,7 @@ enum Command {
         pairs: usize,
     },
     /// Sets and gets of a working set of four times the RAM, beside memcached with extstore.
-    Disk {
-        /// Length of values in bytes, with a suffix k or m.
-        #[arg(long, default_value = "16k")]
-        value_len: String,
-        /// What values look like.
-        #[arg(long, value_enum, default_value = "text")]
-        content: Content,
-        /// RAM of each server in MiB.
-        #[arg(long, default_value_t = 128)]
-        ram_mib: u64,
-        /// Gets that are measured.
-        #[arg(long, default_value_t = 100_000)]
-        gets: u64,
-        /// A codec of fonn's disk tier, for fresh and compacted values (repeatable).
-        #[arg(long = "codec", default_values = ["none", "lz4", "zstd:3"])]
-        codecs: Vec<String>,
-        /// Requests in flight on each connection.
-        #[arg(long, default_value_t = NonZeroUsize::MIN)]
-        pipeline: NonZeroUsize,
-        /// Measurements of each; medians count.
-        #[arg(long, default_value_t = 3)]
-        rounds: usize,
-        /// Directory on the device that is measured, instead of that for temporary files.
-        #[arg(long)]
-        dir: Option<PathBuf>,
-    },
+    Disk(DiskOptions),
     /// GET and PUT of blobs over HTTP beside bazel-remote.
     Http(Beside),
     /// A build of a Go project with the go command's own cache, and with Fonn.
@@ -338,28 +313,7 @@ fn main() -> Result<()> {
             pairs,
             fonn_flags: flags(&arguments.fonn_flag)?,
         })?,
-        Command::Disk {
-            value_len,
-            content,
-            ram_mib,
-            gets,
-            codecs,
-            pipeline,
-            rounds,
-            dir,
-        } => compare_disk(
-            &programs(&arguments.fonn_flag, false)?,
-            &DiskOptions {
-                value_len: parse_size(&value_len)?,
-                content,
-                ram_mib,
-                gets,
-                codecs,
-                pipeline,
-                rounds,
-                dir,
-            },
-        )?,
+        Command::Disk(options) => compare_disk(&programs(&arguments.fonn_flag, false)?, &options)?,
         Command::Go {
             module,
             package,

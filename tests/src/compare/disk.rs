@@ -6,7 +6,8 @@
 
 #![allow(clippy::print_stderr, reason = "progress of a run of minutes")]
 
-use std::fmt::Write as _;
+mod table;
+
 use std::fs::{self, Permissions};
 use std::num::NonZeroUsize;
 use std::os::unix::fs::PermissionsExt as _;
@@ -15,9 +16,11 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use clap::Args;
 
+use self::table::{Figures, Results};
 use super::{Programs, Running};
-use crate::load::{self, LoadOptions, Protocol, Sizes};
+use crate::load::{self, LoadOptions, Protocol, Sizes, parse_size};
 use crate::node::NodeOptions;
 use crate::peers::Peer;
 use crate::usage::{Usage, disk_bytes};
@@ -29,91 +32,110 @@ const AFTERWARDS: Duration = Duration::from_secs(1);
 /// The working set, in multiples of the RAM.
 const TIMES_RAM: u64 = 4;
 
+/// Gets that are measured read at most so many bytes of values.
+const GETS_LEN_MAX: u64 = 8 << 30;
+
 /// What to measure.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Args)]
 pub struct DiskOptions {
-    /// Length of values in bytes.
-    pub value_len: usize,
-    /// What values look like.
-    pub content: Content,
-    /// RAM of each server in MiB.
+    /// Lengths of values in bytes, with a suffix k or m, separated by commas.
+    #[arg(
+        long = "value-len",
+        value_delimiter = ',',
+        value_parser = parse_size,
+        default_value = "16k"
+    )]
+    pub value_lens: Vec<usize>,
+    /// What values look like, separated by commas.
+    #[arg(
+        long = "content",
+        value_enum,
+        value_delimiter = ',',
+        default_value = "text"
+    )]
+    pub contents: Vec<Content>,
+    /// Values of 16 KiB and 256 KiB, each of text and of random bytes.
+    #[arg(long, conflicts_with_all = ["value_lens", "contents"])]
+    pub all: bool,
+    /// RAM of each server in MiB; values take four times as much.
+    #[arg(long, default_value_t = 128)]
     pub ram_mib: u64,
-    /// Gets that are measured.
+    /// Gets that are measured, but no more than read 8 GiB.
+    #[arg(long, default_value_t = 100_000)]
     pub gets: u64,
-    /// Codecs of Fonn, for fresh and compacted values alike.
+    /// A codec of fonn's disk tier, for fresh and compacted values (repeatable).
+    #[arg(long = "codec", default_values = ["none", "lz4", "zstd:3", "auto"])]
     pub codecs: Vec<String>,
     /// Requests in flight on each of the 16 connections.
+    #[arg(long, default_value_t = NonZeroUsize::MIN)]
     pub pipeline: NonZeroUsize,
     /// Measurements of each; medians count.
+    #[arg(long, default_value_t = 3)]
     pub rounds: usize,
-    /// Where the data go, on the device that is measured; a temporary directory if there is none.
+    /// Directory on the device that is measured, instead of that for temporary files.
+    #[arg(long)]
     pub dir: Option<PathBuf>,
 }
 
-/// What one contender did in one round.
-#[derive(Clone, Copy, Debug)]
-struct Figures {
-    sets_per_second: f64,
-    gets_per_second: f64,
-    hits_per_second: f64,
-    hit_ratio: f64,
-    /// Times in milliseconds that 99.9 % of the sets and of the gets took at most.
-    tails_ms: [f64; 2],
-    /// Bytes on disk for each byte of values that is found.
-    bytes_on_disk: f64,
+/// Values of one length and content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Kind {
+    value_len: usize,
+    content: Content,
 }
 
-/// Measures Fonn with each codec and memcached with extstore in turn; returns a table in Markdown.
+impl DiskOptions {
+    fn kinds(&self) -> Vec<Kind> {
+        let (lens, contents) = match self.all {
+            true => (
+                vec![16 << 10, 256 << 10],
+                vec![Content::Text, Content::Random],
+            ),
+            false => (self.value_lens.clone(), self.contents.clone()),
+        };
+        let of_len = |value_len| {
+            let kind = move |content| Kind { value_len, content };
+            contents.iter().copied().map(kind)
+        };
+        lens.into_iter().flat_map(of_len).collect()
+    }
+}
+
+/// Measures Fonn with each codec and memcached with extstore in turn; returns a table in Markdown
+/// for each kind of values.
 ///
 /// # Errors
 /// When a server does not start, refuses a set or returns a wrong byte.
 pub fn compare_disk(programs: &Programs, options: &DiskOptions) -> Result<String> {
-    let mut names: Vec<String> = options
-        .codecs
-        .iter()
-        .map(|it| format!("fonn {it}"))
-        .collect();
-    names.push("memcached, extstore".to_owned());
-    let mut rounds: Vec<Vec<Figures>> = vec![Vec::new(); names.len()];
+    let mut tables = Vec::new();
+    for kind in options.kinds() {
+        let results = measure_kind(programs, options, kind)
+            .with_context(|| format!("{} bytes of {:?}", kind.value_len, kind.content))?;
+        tables.push(table::markdown(kind, &results));
+    }
+    Ok(tables.join("\n"))
+}
+
+fn measure_kind(programs: &Programs, options: &DiskOptions, kind: Kind) -> Result<Results> {
+    let mut results = Results::new(&options.codecs);
     for round in 0..options.rounds.max(1) {
-        for (at, (name, figures)) in names.iter().zip(&mut rounds).enumerate() {
+        for contender in &mut results.contenders {
             let dir = match &options.dir {
                 Some(dir) => tempfile::tempdir_in(dir),
                 None => tempfile::tempdir(),
             }
             .context("making a directory for the data")?;
-            let running = match options.codecs.get(at) {
+            let running = match &contender.codec {
                 Some(codec) => start_fonn(programs, options, codec, dir.path())?,
                 None => start_extstore(programs, options, dir.path())?,
             };
-            let found = measure(&running, options, dir.path()).with_context(|| name.clone())?;
-            eprintln!("round {round} {name}: {found:?}");
-            figures.push(found);
+            let figures = measure(&running, options, kind, dir.path());
+            let figures = figures.with_context(|| contender.name())?;
+            eprintln!("{kind:?}, round {round}, {}: {figures:?}", contender.name());
+            contender.rounds.push(figures);
         }
     }
-    let mut table = String::from(
-        "| per second of the server's processor time | sets | gets | gets that found | found \
-         | bytes on disk per byte found | p99.9 of sets / gets, ms |\n|---|---|---|---|---|---|---|\n",
-    );
-    for (name, figures) in names.iter().zip(&rounds) {
-        let median = |of: fn(&Figures) -> f64| {
-            let mut all: Vec<f64> = figures.iter().map(of).collect();
-            all.sort_by(f64::total_cmp);
-            all.get(all.len() / 2).copied().unwrap_or(0.0)
-        };
-        writeln!(
-            table,
-            "| {name} | {:.1}k | {:.1}k | {:.1}k | {:.0} % | {:.3} | {:.1} / {:.1} |",
-            median(|it| it.sets_per_second) / 1e3,
-            median(|it| it.gets_per_second) / 1e3,
-            median(|it| it.hits_per_second) / 1e3,
-            median(|it| it.hit_ratio) * 100.0,
-            median(|it| it.bytes_on_disk),
-            median(|it| it.tails_ms[0]),
-            median(|it| it.tails_ms[1]),
-        )?;
-    }
-    Ok(table)
+    Ok(results)
 }
 
 fn start_fonn(
@@ -145,13 +167,14 @@ fn start_extstore(programs: &Programs, options: &DiskOptions, dir: &Path) -> Res
     )?))
 }
 
-fn measure(running: &Running, options: &DiskOptions, dir: &Path) -> Result<Figures> {
+fn measure(running: &Running, options: &DiskOptions, kind: Kind, dir: &Path) -> Result<Figures> {
     let pid = running.pid()?;
-    let keys = TIMES_RAM * (options.ram_mib << 20) / options.value_len.max(1) as u64;
+    let value_len = kind.value_len.max(1) as u64;
+    let keys = TIMES_RAM * (options.ram_mib << 20) / value_len;
     let mut load = LoadOptions::new(running.target(), Protocol::Binary);
     load.server_pid = Some(pid);
-    load.value_size = Sizes::fixed(options.value_len);
-    load.content = options.content;
+    load.value_size = Sizes::fixed(kind.value_len);
+    load.content = kind.content;
     load.keys = keys;
     load.pipeline = options.pipeline;
     load.fill_only = true;
@@ -161,17 +184,19 @@ fn measure(running: &Running, options: &DiskOptions, dir: &Path) -> Result<Figur
     let sets_cpu = Usage::of(pid)?.cpu.saturating_sub(before.cpu);
     load.fill_only = false;
     load.no_fill = true;
-    load.operations = Some(options.gets);
+    load.operations = Some(options.gets.min(GETS_LEN_MAX / value_len).max(1));
     let report = load::run(&load)?;
     ensure!(report.is_clean(), "{report}");
     let gets_per_second = report.operations_per_server_cpu_second.unwrap_or(0.0);
-    let found_bytes = keys as f64 * options.value_len as f64 * report.hit_ratio;
+    let disk_bytes = disk_bytes(dir)? as f64;
+    let found_bytes = (keys * value_len) as f64 * report.hit_ratio;
     Ok(Figures {
         sets_per_second: keys as f64 / sets_cpu.as_secs_f64().max(0.001),
         gets_per_second,
         hits_per_second: gets_per_second * report.hit_ratio,
         hit_ratio: report.hit_ratio,
         tails_ms: [sets.latency.p999_us, report.latency.p999_us].map(|us| us / 1e3),
-        bytes_on_disk: disk_bytes(dir)? as f64 / found_bytes.max(1.0),
+        disk_mib: disk_bytes / f64::from(1 << 20),
+        disk_bytes_per_byte: disk_bytes / found_bytes.max(1.0),
     })
 }
