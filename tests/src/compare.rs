@@ -20,6 +20,7 @@ mod placed;
 mod plot;
 mod remote;
 mod router;
+mod scale;
 mod speed;
 mod spread;
 
@@ -42,6 +43,7 @@ pub use self::owners::{OwnersOptions, compare_owners};
 pub use self::plot::{Chart, Series};
 pub use self::remote::compare_remote;
 pub use self::router::{RouterOptions, compare_router};
+pub use self::scale::{ScaleOptions, compare_scale};
 pub use self::speed::{LimitOptions, SpeedOptions, compare_speed, serve_limit};
 use crate::load::{Protocol, Target};
 use crate::node::{FonnNode, NodeOptions};

@@ -26,9 +26,18 @@ impl Peer {
     /// # Errors
     /// When it does not answer within a minute.
     pub fn memcached(program: &Path, threads: usize) -> Result<Self> {
+        Self::memcached_for(program, threads, 4096)
+    }
+
+    /// The same, for up to `connections` connections.
+    ///
+    /// # Errors
+    /// As [`Peer::memcached`].
+    pub fn memcached_for(program: &Path, threads: usize, connections: usize) -> Result<Self> {
         let addr = free_address()?;
         let mut command = Command::new(program);
-        command.args(["-U", "0", "-c", "4096", "-m", "4096", "-I", "128m"]);
+        command.args(["-U", "0", "-m", "4096", "-I", "128m"]);
+        command.arg("-c").arg(connections.to_string());
         command
             .arg("-l")
             .arg(addr.ip().to_string())

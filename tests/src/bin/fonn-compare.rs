@@ -14,9 +14,9 @@ use clap::{Args, Parser, Subcommand};
 use fonn_tests::compare::{
     BesideOptions, BuildOptions, CodecOptions, ColdOptions, DiskOptions, GeneratorsOptions,
     GoOptions, LimitOptions, MemoryOptions, MovesOptions, OwnersOptions, Programs, RouterOptions,
-    SpeedOptions, compare_build, compare_codecs, compare_cold, compare_disk, compare_generators,
-    compare_go, compare_http, compare_memory, compare_moves, compare_owners, compare_remote,
-    compare_router, compare_speed, serve_limit,
+    ScaleOptions, SpeedOptions, compare_build, compare_codecs, compare_cold, compare_disk,
+    compare_generators, compare_go, compare_http, compare_memory, compare_moves, compare_owners,
+    compare_remote, compare_router, compare_scale, compare_speed, serve_limit,
 };
 use fonn_tests::load::parse_size;
 use fonn_tests::values::Content;
@@ -70,6 +70,8 @@ enum Command {
     },
     /// The ratios by redis-benchmark and memcaslap beside those by our own load generator.
     Generators(GeneratorsOptions),
+    /// A second serving thread, and 10,000 connections of which one in a hundred is active.
+    Scale(ScaleOptions),
     /// Resident memory while many small entries are set.
     Memory {
         /// Number of entries.
@@ -273,6 +275,9 @@ fn main() -> Result<()> {
             &programs(&arguments.fonn_flag, arguments.fonn_on_disk)?,
             &options,
         )?,
+        Command::Scale(options) => {
+            compare_scale(&programs(&arguments.fonn_flag, false)?, &options)?
+        }
         Command::Memory {
             entries,
             value_len,
