@@ -142,26 +142,7 @@ enum Command {
     /// Calls of the Remote Execution API beside bazel-remote.
     Remote(Beside),
     /// fonn-router in front of three nodes beside twemproxy in front of three memcached.
-    Router {
-        /// Length of values in bytes, with a suffix k or m.
-        #[arg(long, default_value = "100")]
-        value_len: String,
-        /// Connections of the client.
-        #[arg(long, default_value = "16")]
-        connections: NonZeroUsize,
-        /// Requests in flight on each connection.
-        #[arg(long, default_value_t = NonZeroUsize::MIN)]
-        pipeline: NonZeroUsize,
-        /// Share of gets, the rest are sets.
-        #[arg(long, default_value_t = 1.0)]
-        get_ratio: f64,
-        /// Length of one measurement in seconds.
-        #[arg(long, default_value_t = 1.0)]
-        seconds: f64,
-        /// Measurements of each in each place; medians count.
-        #[arg(long, default_value_t = 5)]
-        rounds: usize,
-    },
+    Router(RouterOptions),
     /// What a set through a router costs, with one owner a slot and with two.
     Owners {
         /// Keys that are set.
@@ -332,25 +313,9 @@ fn main() -> Result<()> {
         })?,
         Command::Http(beside) => compare_http(&beside.options(&arguments.fonn_flag)?)?,
         Command::Remote(beside) => compare_remote(&beside.options(&arguments.fonn_flag)?)?,
-        Command::Router {
-            value_len,
-            connections,
-            pipeline,
-            get_ratio,
-            seconds,
-            rounds,
-        } => compare_router(
-            &programs(&arguments.fonn_flag, false)?,
-            &RouterOptions {
-                value_len: parse_size(&value_len)?,
-                connections,
-                pipeline,
-                get_ratio,
-                duration: Duration::try_from_secs_f64(seconds)
-                    .with_context(|| format!("--seconds {seconds}: expected a duration"))?,
-                rounds,
-            },
-        )?,
+        Command::Router(options) => {
+            compare_router(&programs(&arguments.fonn_flag, false)?, &options)?
+        }
         Command::Owners {
             keys,
             value_len,

@@ -6,20 +6,23 @@
 
 #![allow(clippy::print_stderr, reason = "progress of a run of minutes")]
 
-use std::fmt::Write as _;
+mod table;
+
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use clap::Args;
 use rustix::thread::CpuSet;
 use tempfile::TempDir;
 
+use self::table::Figures;
 use super::placed::{allowed, first_two, keep_awake, only, place};
-use super::{Programs, Running, Server};
+use super::{Programs, Running, Server, parse_seconds};
 use crate::cluster::Cluster;
-use crate::load::{self, LoadOptions, Protocol, Sizes, Target, Verify};
+use crate::load::{self, LoadOptions, Protocol, Sizes, Target, Verify, parse_size};
 use crate::node::NodeOptions;
 use crate::peers::Peer;
 use crate::process::find_program;
@@ -29,20 +32,74 @@ use crate::usage::processor_time;
 const SERVERS: usize = 3;
 
 /// What to measure.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Args)]
 pub struct RouterOptions {
-    /// Length of values in bytes.
-    pub value_len: usize,
+    /// Lengths of values in bytes, with a suffix k or m, separated by commas.
+    #[arg(
+        long = "value-len",
+        value_delimiter = ',',
+        value_parser = parse_size,
+        default_value = "100"
+    )]
+    pub value_lens: Vec<usize>,
+    /// Shares of gets, separated by commas; the rest are sets.
+    #[arg(long = "get-ratio", value_delimiter = ',', default_value = "1.0")]
+    pub get_ratios: Vec<f64>,
+    /// Gets and sets of 100 B, 16 KiB and 64 KiB. More than one kind of requests has a table of
+    /// the proxies' costs only, in two places.
+    #[arg(long, conflicts_with_all = ["value_lens", "get_ratios"])]
+    pub all: bool,
     /// Connections of the client.
+    #[arg(long, default_value = "16")]
     pub connections: NonZeroUsize,
-    /// Requests in flight on each.
+    /// Requests in flight on each connection.
+    #[arg(long, default_value_t = NonZeroUsize::MIN)]
     pub pipeline: NonZeroUsize,
-    /// Share of gets.
-    pub get_ratio: f64,
-    /// Length of one measurement.
+    /// Length of one measurement in seconds.
+    #[arg(long = "seconds", value_parser = parse_seconds, default_value = "1")]
     pub duration: Duration,
     /// Measurements of each in each place; medians count.
+    #[arg(long, default_value_t = 5)]
     pub rounds: usize,
+}
+
+/// One kind of requests.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Requests {
+    value_len: usize,
+    /// Share of gets.
+    get_ratio: f64,
+}
+
+impl Requests {
+    fn name(self) -> String {
+        let len = match self.value_len {
+            len if len < 1 << 10 => format!("{len} B"),
+            len => format!("{} KiB", len >> 10),
+        };
+        match self.get_ratio {
+            1.0.. => format!("GET {len}"),
+            ..=0.0 => format!("SET {len}"),
+            share => format!("{:.0} % GET {len}", share * 100.0),
+        }
+    }
+}
+
+impl RouterOptions {
+    fn requests(&self) -> Vec<Requests> {
+        let (ratios, lens) = match self.all {
+            true => (vec![1.0, 0.0], vec![100, 16 << 10, 64 << 10]),
+            false => (self.get_ratios.clone(), self.value_lens.clone()),
+        };
+        let of_ratio = |get_ratio| {
+            let requests = move |value_len| Requests {
+                value_len,
+                get_ratio,
+            };
+            lens.iter().copied().map(requests)
+        };
+        ratios.into_iter().flat_map(of_ratio).collect()
+    }
 }
 
 /// Which of two processors client, proxy and servers run on; anywhere if it is not said.
@@ -86,74 +143,96 @@ struct World {
     _dir: TempDir,
 }
 
-/// What one path did in one round.
-#[derive(Clone, Copy, Debug, Default)]
-struct Figures {
-    p50_us: f64,
-    operations_per_second: f64,
-    /// Processor time of the process that the client talks to.
-    cpu_us: f64,
-}
-
-/// Measures all paths in turn in each place; returns a table in Markdown.
+/// Measures all paths in turn in each place, or the proxies in two places for more than one kind of
+/// requests; returns a table in Markdown.
 ///
 /// # Errors
 /// When a server does not start, refuses something or returns a wrong byte.
 pub fn compare_router(programs: &Programs, options: &RouterOptions) -> Result<String> {
     let world = World::start(programs)?;
     let everywhere = allowed()?;
-    let mut table = String::from(
-        "| where they run | p50 memcached | through twemproxy | p50 a node | through fonn-router \
-         | the router adds / twemproxy adds | operations/s, twemproxy | fonn-router \
-         | operations per processor second, twemproxy | fonn-router | ratio |\n\
-         |---|---|---|---|---|---|---|---|---|---|---|\n",
-    );
-    for places in &PLACES {
-        let awake = match places.of {
-            None => Vec::new(),
-            Some(_) => {
-                let mut cpus = first_two(&everywhere).to_vec();
-                cpus.dedup();
-                cpus.into_iter()
-                    .map(keep_awake)
-                    .collect::<Result<Vec<_>>>()?
-            }
-        };
-        world.place(places, &everywhere)?;
-        let mut rounds: [Vec<Figures>; PATHS.len()] = Default::default();
-        for round in 0..options.rounds.max(1) {
-            for ((path, rounds), name) in world.paths()?.into_iter().zip(&mut rounds).zip(PATHS) {
-                let figures = measure(path, options)?;
-                eprintln!("{}, round {round}, {name}: {figures:?}", places.name);
-                rounds.push(figures);
-            }
-        }
-        drop(awake);
-        let [memcached, twemproxy, node, router] = rounds.map(median);
-        let added = [
-            twemproxy.p50_us - memcached.p50_us,
-            router.p50_us - node.p50_us,
-        ];
-        writeln!(
-            table,
-            "| {} | {:.1} µs | {:.1} µs | {:.1} µs | {:.1} µs | {:.1} / {:.1} µs = {:.2} | {:.0} | {:.0} | {:.0} | {:.0} | {:.2} |",
-            places.name,
-            memcached.p50_us,
-            twemproxy.p50_us,
-            node.p50_us,
-            router.p50_us,
-            added[1],
-            added[0],
-            added[1] / added[0],
-            twemproxy.operations_per_second,
-            router.operations_per_second,
-            1e6 / twemproxy.cpu_us,
-            1e6 / router.cpu_us,
-            twemproxy.cpu_us / router.cpu_us,
-        )?;
-    }
+    let kinds = options.requests();
+    let table = match kinds.as_slice() {
+        [requests] => detail(&world, &everywhere, options, *requests)?,
+        _ => costs(&world, &everywhere, options, &kinds)?,
+    };
     world.place(&PLACES[0], &everywhere)?;
     Ok(table)
+}
+
+/// All paths in all places.
+fn detail(
+    world: &World,
+    everywhere: &CpuSet,
+    options: &RouterOptions,
+    requests: Requests,
+) -> Result<String> {
+    let mut table = table::DETAIL_HEAD.to_owned();
+    for places in &PLACES {
+        let rounds = measure_in(world, everywhere, places, options, requests, &PATHS)?;
+        table.push_str(&table::detail(places.name, &rounds));
+    }
+    Ok(table)
+}
+
+/// The proxies for each kind of requests, where the kernel puts them and on one processor.
+fn costs(
+    world: &World,
+    everywhere: &CpuSet,
+    options: &RouterOptions,
+    kinds: &[Requests],
+) -> Result<String> {
+    let mut table = table::COSTS_HEAD.to_owned();
+    let [by_kernel, on_one, ..] = &PLACES;
+    for requests in kinds {
+        for places in [on_one, by_kernel] {
+            let proxies = ["twemproxy", "fonn-router"];
+            let rounds = measure_in(world, everywhere, places, options, *requests, &proxies)?;
+            let [_, twemproxy, _, router] = &rounds;
+            let proxies = [twemproxy.as_slice(), router.as_slice()];
+            table.push_str(&table::costs(*requests, places.name, proxies));
+        }
+    }
+    Ok(table)
+}
+
+/// The rounds of the paths with these names, in one place; none for other paths.
+fn measure_in(
+    world: &World,
+    everywhere: &CpuSet,
+    places: &Places,
+    options: &RouterOptions,
+    requests: Requests,
+    names: &[&str],
+) -> Result<[Vec<Figures>; PATHS.len()]> {
+    let _awake = match places.of {
+        None => Vec::new(),
+        Some(_) => {
+            let mut cpus = first_two(everywhere).to_vec();
+            cpus.dedup();
+            cpus.into_iter()
+                .map(keep_awake)
+                .collect::<Result<Vec<_>>>()?
+        }
+    };
+    world.place(places, everywhere)?;
+    let mut rounds: [Vec<Figures>; PATHS.len()] = Default::default();
+    for round in 0..options.rounds.max(1) {
+        for ((path, rounds), name) in world.paths()?.into_iter().zip(&mut rounds).zip(PATHS) {
+            if !names.contains(&name) {
+                continue;
+            }
+            let figures = measure(path, options, requests)
+                .with_context(|| format!("{} through {name}", requests.name()))?;
+            eprintln!(
+                "{}, {}, round {round}, {name}: {figures:?}",
+                requests.name(),
+                places.name
+            );
+            rounds.push(figures);
+        }
+    }
+    Ok(rounds)
 }
 
 impl World {
@@ -213,13 +292,17 @@ impl World {
     }
 }
 
-fn measure((target, pid): (Target, u32), options: &RouterOptions) -> Result<Figures> {
+fn measure(
+    (target, pid): (Target, u32),
+    options: &RouterOptions,
+    requests: Requests,
+) -> Result<Figures> {
     let mut load = LoadOptions::new(target, Protocol::Text);
     load.connections = options.connections;
     load.pipeline = options.pipeline;
     load.keys = 2000;
-    load.value_size = Sizes::fixed(options.value_len);
-    load.get_ratio = options.get_ratio;
+    load.value_size = Sizes::fixed(requests.value_len);
+    load.get_ratio = requests.get_ratio;
     load.verify = Verify::Sample;
     load.fill_only = true;
     load::run(&load)?;
@@ -239,16 +322,21 @@ fn measure((target, pid): (Target, u32), options: &RouterOptions) -> Result<Figu
     })
 }
 
-/// Of each figure by itself.
-fn median(rounds: Vec<Figures>) -> Figures {
-    let of = |figure: fn(&Figures) -> f64| {
-        let mut values: Vec<f64> = rounds.iter().map(figure).collect();
-        values.sort_by(f64::total_cmp);
-        values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
-    };
-    Figures {
-        p50_us: of(|it| it.p50_us),
-        operations_per_second: of(|it| it.operations_per_second),
-        cpu_us: of(|it| it.cpu_us),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_have_the_name_of_their_operation_and_length() {
+        let name = |get_ratio, value_len| {
+            let requests = Requests {
+                value_len,
+                get_ratio,
+            };
+            requests.name()
+        };
+        assert_eq!(name(1.0, 100), "GET 100 B");
+        assert_eq!(name(0.0, 64 << 10), "SET 64 KiB");
+        assert_eq!(name(0.9, 1 << 10), "90 % GET 1 KiB");
     }
 }
