@@ -28,6 +28,9 @@ const CONNECTIONS: [usize; 3] = [1, 16, 64];
 /// Requests in flight on a connection while our generator fills.
 const FILL_PIPELINE: NonZeroUsize = NonZeroUsize::MIN.saturating_add(15);
 
+/// Both generators work for so long before a measurement.
+const WARM_UP: Duration = Duration::from_millis(100);
+
 /// How long and how often to measure.
 #[derive(Clone, Debug, Args)]
 pub struct GeneratorsOptions {
@@ -237,6 +240,8 @@ fn by_our_generator(
     load::run(&options).context("setting all keys")?;
     (options.fill_only, options.no_fill) = (false, true);
     options.pipeline = at_least_one(cell.work.pipeline);
+    options.duration = WARM_UP;
+    load::run(&options).context("warming up")?;
     options.duration = duration;
     let before = processor_time(running.pid()?)?;
     let report = load::run(&options)?;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::{Cell, Operation, Work};
+use super::{Cell, Operation, WARM_UP, Work};
 use crate::client::{Cache as _, RespClient, TextClient};
 use crate::compare::{Running, Server};
 use crate::load::{Protocol, Target};
@@ -21,8 +21,6 @@ use crate::usage::processor_time;
 
 /// The fill of a generator ends within this time.
 const FILL_LIMIT: Duration = Duration::from_secs(120);
-/// A generator has opened its connections and works for so long before the measurement.
-const WARM_UP: Duration = Duration::from_millis(100);
 /// memcaslap sets this many keys a connection, or a multiple; it accepts no fewer.
 const WINDOW_MIN: u64 = 1024;
 /// Keys of gets, where a connection needs no more by itself.
