@@ -21,7 +21,7 @@ use tokio_stream::StreamExt as _;
 use tonic::{Request, Response, Status, async_trait};
 
 use super::caller::Caller;
-use super::cold::{self, ColdLocation};
+use super::cold::ColdLocation;
 use super::warm::{self, Wanted};
 use super::{Admin, namespaces, purge, status};
 use crate::engine::{Acks, Engine, Job, Located};
@@ -130,7 +130,7 @@ impl admin_server::Admin for AdminService {
     async fn status(&self, _: Request<StatusRequest>) -> Result<Response<StatusResponse>, Status> {
         let mut status = status::status(&self.admin);
         if let Some(cold) = self.admin.node().ok().and_then(|node| node.cold.as_ref()) {
-            status.cold = Some(cold::message::status(cold.status().await));
+            status.cold = Some(cold.status().await);
         }
         Ok(Response::new(status))
     }

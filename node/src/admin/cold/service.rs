@@ -13,13 +13,13 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status, async_trait};
 
-use super::{ColdAdmin, InspectQuery, SegmentQuery, message};
+use super::ColdAdmin;
 use crate::admin::Admin;
 
 /// Items of a page when none are asked for.
-const PAGE_DEFAULT: usize = 100;
+const PAGE_DEFAULT: u32 = 100;
 /// Items of a page at most.
-const PAGE_MAX: usize = 1000;
+const PAGE_MAX: u32 = 1000;
 /// Pieces of long work (doctor, verify, rebuild) at once: each reads the bucket as fast as it may.
 pub(in crate::admin) const WORK_MAX: usize = 1;
 
@@ -52,15 +52,11 @@ impl ColdService {
     }
 }
 
-fn limit(page_size: u32) -> usize {
+fn bounded(page_size: u32) -> u32 {
     match page_size {
         0 => PAGE_DEFAULT,
-        size => (size as usize).min(PAGE_MAX),
+        size => size.min(PAGE_MAX),
     }
-}
-
-fn some(text: String) -> Option<String> {
-    (!text.is_empty()).then_some(text)
 }
 
 type Responses<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -71,10 +67,8 @@ impl cold_server::Cold for ColdService {
         &self,
         _: Request<ColdStatusRequest>,
     ) -> Result<Response<ColdStatusResponse>, Status> {
-        let status = message::status(self.cold()?.status().await);
-        Ok(Response::new(ColdStatusResponse {
-            status: Some(status),
-        }))
+        let status = Some(self.cold()?.status().await);
+        Ok(Response::new(ColdStatusResponse { status }))
     }
 
     type DoctorStream = Responses<DoctorResponse>;
@@ -88,7 +82,9 @@ impl cold_server::Cold for ColdService {
         let findings = cold.doctor().map(move |finding| {
             // Held until the stream is dropped.
             let _ = &permit;
-            Ok(message::finding(finding))
+            Ok(DoctorResponse {
+                finding: Some(finding),
+            })
         });
         Ok(Response::new(Box::pin(findings)))
     }
@@ -97,28 +93,18 @@ impl cold_server::Cold for ColdService {
         &self,
         request: Request<ListSegmentsRequest>,
     ) -> Result<Response<ListSegmentsResponse>, Status> {
-        let request = request.into_inner();
-        let query = SegmentQuery {
-            region: some(request.region),
-            limit: limit(request.page_size),
-            token: some(request.page_token),
-        };
-        let page = self.cold()?.segments(query).await?;
-        Ok(Response::new(message::segments(page)))
+        let mut query = request.into_inner();
+        query.page_size = bounded(query.page_size);
+        Ok(Response::new(self.cold()?.segments(query).await?))
     }
 
     async fn inspect_segment(
         &self,
         request: Request<InspectSegmentRequest>,
     ) -> Result<Response<InspectSegmentResponse>, Status> {
-        let request = request.into_inner();
-        let query = InspectQuery {
-            name: request.name,
-            limit: limit(request.page_size),
-            token: some(request.page_token),
-        };
-        let inspection = self.cold()?.inspect(query).await?;
-        Ok(Response::new(message::inspection(inspection)))
+        let mut query = request.into_inner();
+        query.page_size = bounded(query.page_size);
+        Ok(Response::new(self.cold()?.inspect(query).await?))
     }
 
     type VerifyStream = Responses<VerifyResponse>;
@@ -129,10 +115,12 @@ impl cold_server::Cold for ColdService {
     ) -> Result<Response<Self::VerifyStream>, Status> {
         let cold = self.cold()?;
         let permit = self.begin_work()?;
-        let news = cold.verify(some(request.into_inner().segment));
+        let segment = request.into_inner().segment;
+        let news = cold.verify((!segment.is_empty()).then_some(segment));
         let news = news.map(move |news| {
             let _ = &permit;
-            news.map(message::verify).map_err(Status::from)
+            let event = Some(news?);
+            Ok(VerifyResponse { event })
         });
         Ok(Response::new(Box::pin(news)))
     }
@@ -147,7 +135,8 @@ impl cold_server::Cold for ColdService {
         let permit = self.begin_work()?;
         let news = cold.rebuild().map(move |news| {
             let _ = &permit;
-            news.map(message::rebuild).map_err(Status::from)
+            let progress = Some(news?);
+            Ok(RebuildResponse { progress })
         });
         Ok(Response::new(Box::pin(news)))
     }

@@ -6,23 +6,23 @@ use std::fmt::Write as _;
 use fonn_base::boxed::BoxFuture;
 use fonn_base::clock::Clock;
 use fonn_base::entry::Space;
-use fonn_cold_tier::checkpoint::SegmentState as State;
+use fonn_cold_tier::checkpoint::SegmentState;
 use fonn_cold_tier::names::SegmentName;
 use fonn_cold_tier::segment::FORMAT;
 use fonn_cold_tier::store::probe::{self, Outcome};
 use fonn_cold_tier::store::{Location, Opened, Operation, StoreErrorKind};
 use fonn_cold_tier::{
-    BreakerState, ColdError as TierError, ColdStatus, ColdTier, Fetched, Found, RefusedFooter,
-    SegmentReport,
+    BreakerState, ColdError as TierError, ColdStatus as TierStatus, ColdTier, Fetched, Found,
+    RefusedFooter, SegmentReport,
 };
 use fonn_proto::WriterId;
+use fonn_proto::grpc::v1::{
+    self, ColdStatus, Cost, Finding, RequestCost, Segment, SegmentDamage, SegmentEntry, Severity,
+    SpillLag, VerifyProgress,
+};
 
 use super::news::{Teller, news};
-use super::{
-    ColdAdmin, ColdError, ColdLocation, ColdRecord, Cost, Finding, InspectQuery, Inspection, News,
-    Page, Part, RebuildProgress, RequestCost, Segment, SegmentDamage, SegmentEntry, SegmentQuery,
-    SegmentState, Severity, SpillLag, Status, VerifyNews, VerifyProgress,
-};
+use super::{ColdAdmin, ColdError, ColdLocation, ColdRecord, News, VerifyEvent, namespace_name};
 
 /// Longest record that is read to tell its writer, in bytes.
 const RECORD_LEN_MAX: u64 = 1 << 20;
@@ -98,7 +98,13 @@ fn segment_name(text: &str) -> Result<SegmentName, ColdError> {
 
 fn segment(report: SegmentReport) -> Segment {
     let facts = report.facts;
+    let state = match facts.state {
+        SegmentState::Live => v1::SegmentState::Live,
+        SegmentState::Doomed { .. } => v1::SegmentState::Doomed,
+        SegmentState::Lost { .. } => v1::SegmentState::Lost,
+    };
     Segment {
+        name: facts.name.short(),
         region: facts.name.region.to_string(),
         writer: facts.name.writer.to_string(),
         sequence: facts.name.seq,
@@ -108,17 +114,13 @@ fn segment(report: SegmentReport) -> Segment {
         entries: u64::from(facts.entries.saturating_sub(facts.tombstones)),
         tombstones: u64::from(facts.tombstones),
         created_at_ms: facts.created_ms,
-        last_read_at_ms: (facts.last_read_ms > 0).then_some(facts.last_read_ms),
-        state: match facts.state {
-            State::Live => SegmentState::Live,
-            State::Doomed { .. } => SegmentState::Doomed,
-            State::Lost { .. } => SegmentState::Lost,
-        },
+        last_read_at_ms: facts.last_read_ms,
+        state: state.into(),
     }
 }
 
 /// What is wrong with the tier, in a sentence; empty when nothing is.
-fn trouble(status: &ColdStatus, is_failing: bool) -> String {
+fn trouble(status: &TierStatus, is_failing: bool) -> String {
     let because = || match &status.last_error {
         Some(error) => format!(": {}", error.message),
         None => String::new(),
@@ -164,7 +166,7 @@ fn refusal(refused: &RefusedFooter, is_caught_up: bool) -> (String, String) {
 }
 
 /// Whether the index is complete, as the doctor says it.
-fn index_finding(status: &ColdStatus) -> Finding {
+fn index_finding(status: &TierStatus) -> Finding {
     let (severity, message, remedy) = match &status.refused {
         Some(refused) => {
             let (found, remedy) = refusal(refused, status.caught_up);
@@ -183,7 +185,7 @@ fn index_finding(status: &ColdStatus) -> Finding {
     };
     Finding {
         check: "cold index".to_owned(),
-        severity,
+        severity: severity.into(),
         message,
         remedy,
         duration_ms: 0,
@@ -222,34 +224,34 @@ impl TierAdmin {
 }
 
 impl ColdAdmin for TierAdmin {
-    fn status(&self) -> BoxFuture<'_, Status> {
+    fn status(&self) -> BoxFuture<'_, ColdStatus> {
         Box::pin(async {
             let tier = self.tier.clone();
             let known = blocking(move || (tier.status(), tier.is_failing())).await;
-            let head = Status {
+            let head = ColdStatus {
                 url: self.location.to_string(),
                 region: self.region.clone(),
-                ..Status::default()
+                ..ColdStatus::default()
             };
             match known {
-                Err(error) => Status {
+                Err(error) => ColdStatus {
                     trouble: error.to_string(),
                     ..head
                 },
-                Ok((status, is_failing)) => Status {
+                Ok((status, is_failing)) => ColdStatus {
                     ready: status.ready,
                     trouble: trouble(&status, is_failing),
                     segments: status.segments,
                     stored_bytes: status.bytes,
-                    budget_bytes: status.budget_bytes,
+                    budget_bytes: status.budget_bytes.unwrap_or(0),
                     entries: status.entries,
                     live_bytes: status.live_bytes,
-                    lag: SpillLag {
+                    lag: Some(SpillLag {
                         age_ms: u64::try_from(status.backlog_age.as_millis()).unwrap_or(u64::MAX),
                         entries: status.backlog.entries,
                         bytes: status.backlog.bytes,
-                    },
-                    cost: self.cost(status.bytes),
+                    }),
+                    cost: Some(self.cost(status.bytes)),
                     ..head
                 },
             }
@@ -293,14 +295,15 @@ impl ColdAdmin for TierAdmin {
         news(move |teller| async move {
             for finding in probe::probe(store.as_ref(), &clock).await {
                 let (message, remedy) = finding.parts();
+                let severity = match finding.outcome {
+                    Outcome::Passed => Severity::Ok,
+                    Outcome::Warned => Severity::Warning,
+                    Outcome::Failed => Severity::Failed,
+                    Outcome::Skipped => Severity::Skipped,
+                };
                 let finding = Finding {
                     check: finding.check.to_string(),
-                    severity: match finding.outcome {
-                        Outcome::Passed => Severity::Ok,
-                        Outcome::Warned => Severity::Warning,
-                        Outcome::Failed => Severity::Failed,
-                        Outcome::Skipped => Severity::Skipped,
-                    },
+                    severity: severity.into(),
                     message: message.to_owned(),
                     remedy: remedy.unwrap_or_default().to_owned(),
                     duration_ms: 0,
@@ -316,36 +319,47 @@ impl ColdAdmin for TierAdmin {
         })
     }
 
-    fn segments(&self, query: SegmentQuery) -> BoxFuture<'_, Result<Page<Segment>, ColdError>> {
+    fn segments(
+        &self,
+        query: v1::ListSegmentsRequest,
+    ) -> BoxFuture<'_, Result<v1::ListSegmentsResponse, ColdError>> {
         Box::pin(async move {
-            let after = query.token.as_deref().map(segment_name).transpose()?;
+            let after = match query.page_token.as_str() {
+                "" => None,
+                token => Some(segment_name(token)?),
+            };
             let is_wanted = |name: &SegmentName| {
-                let region = query.region.as_deref();
-                region.is_none_or(|region| name.region.as_str() == region)
+                (query.region.is_empty() || name.region.as_str() == query.region)
                     && after.as_ref().is_none_or(|after| name > after)
             };
             let all = self.tier.list().into_iter();
             let mut wanted = all
                 .filter(|report| is_wanted(&report.facts.name))
                 .peekable();
-            let items: Vec<Segment> = wanted.by_ref().take(query.limit).map(segment).collect();
-            let next = match (items.last(), wanted.peek()) {
-                (Some(last), Some(_)) => Some(last.name()),
-                _ => None,
+            let limit = query.page_size as usize;
+            let segments: Vec<Segment> = wanted.by_ref().take(limit).map(segment).collect();
+            let next_page_token = match (segments.last(), wanted.peek()) {
+                (Some(last), Some(_)) => last.name.clone(),
+                _ => String::new(),
             };
-            Ok(Page { items, next })
+            Ok(v1::ListSegmentsResponse {
+                segments,
+                next_page_token,
+            })
         })
     }
 
-    fn inspect(&self, query: InspectQuery) -> BoxFuture<'_, Result<Inspection, ColdError>> {
+    fn inspect(
+        &self,
+        query: v1::InspectSegmentRequest,
+    ) -> BoxFuture<'_, Result<v1::InspectSegmentResponse, ColdError>> {
         Box::pin(async move {
             let name = segment_name(&query.name)?;
-            let start = match query.token.as_deref().map(str::parse::<usize>) {
-                None => 0,
-                Some(Ok(start)) => start,
-                Some(Err(_)) => {
-                    return Err(ColdError::Invalid("this is no page token".to_owned()));
-                }
+            let start: usize = match query.page_token.as_str() {
+                "" => 0,
+                token => token
+                    .parse()
+                    .map_err(|_| ColdError::Invalid("this is no page token".to_owned()))?,
             };
             let found =
                 self.tier
@@ -359,11 +373,13 @@ impl ColdAdmin for TierAdmin {
                         other => other,
                     })?;
             let records = found.entries.len();
-            let end = start.saturating_add(query.limit);
-            let part = found.entries.into_iter().skip(start).take(query.limit);
-            let items = part.map(|(entry, current)| SegmentEntry {
-                space: Space(entry.space),
+            let limit = query.page_size as usize;
+            let end = start.saturating_add(limit);
+            let part = found.entries.into_iter().skip(start).take(limit);
+            let entries = part.map(|(entry, current)| SegmentEntry {
                 key: entry.key.into_vec(),
+                namespace: namespace_name(Space(entry.space)),
+                database: Space(entry.space).database().into(),
                 offset: entry.offset,
                 length: u64::from(entry.len),
                 version: entry.at,
@@ -371,23 +387,22 @@ impl ColdAdmin for TierAdmin {
                 tombstone: entry.tombstone,
                 current,
             });
-            let known = self.tier.list().into_iter();
-            Ok(Inspection {
-                segment: known
-                    .map(segment)
-                    .find(|segment| segment.name() == name.short()),
+            let mut known = self.tier.list().into_iter();
+            Ok(v1::InspectSegmentResponse {
+                segment: known.find(|it| it.facts.name == name).map(segment),
                 format_version: FORMAT,
                 footer_bytes: found.footer_len,
                 records: records as u64,
-                entries: Page {
-                    items: items.collect(),
-                    next: (end < records).then(|| end.to_string()),
+                entries: entries.collect(),
+                next_page_token: match end < records {
+                    true => end.to_string(),
+                    false => String::new(),
                 },
             })
         })
     }
 
-    fn verify(&self, segment: Option<String>) -> News<Result<VerifyNews, ColdError>> {
+    fn verify(&self, segment: Option<String>) -> News<Result<VerifyEvent, ColdError>> {
         let tier = self.tier.clone();
         news(move |teller| async move {
             if let Err(error) = verify(&tier, segment, &teller).await {
@@ -397,14 +412,15 @@ impl ColdAdmin for TierAdmin {
         })
     }
 
-    fn rebuild(&self) -> News<Result<RebuildProgress, ColdError>> {
+    fn rebuild(&self) -> News<Result<v1::RebuildProgress, ColdError>> {
         let (tier, meter) = (self.tier.clone(), self.bucket.meter.clone());
         news(move |teller| async move {
             let read = move || meter.of(Operation::GetSuffix).received_bytes;
             let before = read();
-            let progress = |phase: &str, done, total| RebuildProgress {
+            let progress = |phase: &str, done, total| v1::RebuildProgress {
                 phase: phase.to_owned(),
-                segments: Part { done, total },
+                segments_done: done,
+                segments_total: total,
                 entries: tier.entries_approx(),
                 bytes_read: read().saturating_sub(before),
             };
@@ -429,15 +445,15 @@ impl ColdAdmin for TierAdmin {
 async fn verify(
     tier: &ColdTier,
     segment: Option<String>,
-    teller: &Teller<Result<VerifyNews, ColdError>>,
+    teller: &Teller<Result<VerifyEvent, ColdError>>,
 ) -> Result<(), ColdError> {
     let mut progress = VerifyProgress::default();
-    let tell = async |news: VerifyNews| {
+    let tell = async |news: VerifyEvent| {
         // The caller is gone: the stream that drives this is dropped too.
         let _ = teller.send(Ok(news)).await;
     };
     let damage = |name: &SegmentName, message: String| {
-        VerifyNews::Damage(SegmentDamage {
+        VerifyEvent::Damage(SegmentDamage {
             segment: name.short(),
             offset: None,
             message,
@@ -462,9 +478,9 @@ async fn verify(
             compared.listed
         }
     };
-    progress.segments.total = listed.len() as u64;
-    progress.bytes.total = listed.iter().map(|(_, size)| size).sum();
-    tell(VerifyNews::Progress(progress)).await;
+    progress.segments_total = listed.len() as u64;
+    progress.bytes_total = listed.iter().map(|(_, size)| size).sum();
+    tell(VerifyEvent::Progress(progress)).await;
     for (name, _) in &listed {
         let Some(check) = tier.verify_segment(name).await? else {
             if segment.is_some() {
@@ -472,11 +488,11 @@ async fn verify(
                 return Err(ColdError::NotFound(text));
             }
             // Collected since it was listed.
-            progress.segments.total -= 1;
+            progress.segments_total -= 1;
             continue;
         };
-        progress.segments.done += 1;
-        progress.bytes.done += check.bytes;
+        progress.segments_done += 1;
+        progress.bytes_done += check.bytes;
         progress.records_sound += check.records;
         if let Some(message) = check.damage {
             progress.damages += 1;
@@ -488,7 +504,7 @@ async fn verify(
             let text = format!("the index lacks {count} of its entries; `fonnctl cold rebuild`");
             tell(damage(name, text)).await;
         }
-        tell(VerifyNews::Progress(progress)).await;
+        tell(VerifyEvent::Progress(progress)).await;
     }
     Ok(())
 }

@@ -121,9 +121,9 @@ async fn segments_are_listed_in_pages() {
     assert_eq!(
         names,
         [
-            (segment("local", 0).name(), SegmentState::Live),
-            (segment("local", 1).name(), SegmentState::Doomed),
-            (segment("far", 2).name(), SegmentState::Lost),
+            (segment("local", 0).name, SegmentState::Live),
+            (segment("local", 1).name, SegmentState::Doomed),
+            (segment("far", 2).name, SegmentState::Lost),
         ]
     );
     assert_eq!(names[0].0, "local/W/0000000000000000");
@@ -150,7 +150,7 @@ async fn a_segment_is_shown_with_its_entries() {
     let rig = rig().await;
     let mut cold = rig.cold().await;
     let mut request = InspectSegmentRequest {
-        name: segment("local", 0).name(),
+        name: segment("local", 0).name,
         page_size: 2,
         ..InspectSegmentRequest::default()
     };
