@@ -34,7 +34,7 @@ impl Clock {
         }
     }
 
-    /// Follows [`Command::Versions`](crate::Command::Versions).
+    /// Enters the range of versions of an applied epoch.
     pub fn set_range(&mut self, epoch: Epoch, range: VersionRange) {
         self.epoch = epoch;
         self.range = range;

@@ -10,7 +10,7 @@ use crate::sync::Copying;
 use crate::write::{FlushProgress, Pending, WriteId};
 use crate::{
     Body, Change, Command, Disk, Epoch, Event, Lease, MemberId, Message, RequestId, Role, Rule,
-    Rules, Slot, SlotSet, SlotState, Status, Topology, Version,
+    Rules, Slot, SlotSet, SlotState, Status, Topology,
 };
 
 /// Limits and periods.
@@ -21,11 +21,12 @@ pub struct Config {
     /// How many slots there are.
     pub slots_len: u16,
     /// Most writes that wait for acknowledgements, with one for each slot of a flush. The core
-    /// admits no more.
+    /// admits no flush beyond them.
     pub pending_max: usize,
     /// Most groups of slots that are copied at a time.
     pub copies_max: usize,
-    /// How often the member tells its epoch and repeats what was not answered.
+    /// How often the member tells its epoch and repeats what was not answered. The shell delivers
+    /// [`Event::Timer`] as often.
     pub tick: Duration,
     /// A member that has not taken a write for so long is proposed as down.
     pub suspect_after: Duration,
@@ -88,7 +89,7 @@ impl<E: Clone> Core<E> {
     /// monotonic clock that also runs while the process is stopped.
     pub fn handle(&mut self, now: Duration, event: Event<E>, out: &mut Vec<Command<E>>) {
         match event {
-            Event::Start { disk, incarnation } => self.start(now, disk, incarnation, out),
+            Event::Start { disk, incarnation } => self.start(disk, incarnation),
             Event::Topology(topology) => self.learn(now, &topology, out),
             Event::Lease(lease) => {
                 self.lease = lease;
@@ -111,9 +112,8 @@ impl<E: Clone> Core<E> {
     }
 
     /// R5: a member that kept its disk goes on where it was. Every other member syncs.
-    fn start(&mut self, now: Duration, disk: Disk, incarnation: u64, out: &mut Vec<Command<E>>) {
+    fn start(&mut self, disk: Disk, incarnation: u64) {
         self.incarnation = incarnation;
-        out.push(Command::Wake(now + self.config.tick));
         let (saved, clean) = match disk {
             Disk::Clean(saved) => (saved, true),
             Disk::Unclean(saved) => (saved, !self.config.rules.hold(Rule::CleanStart)),
@@ -136,22 +136,10 @@ impl<E: Clone> Core<E> {
             Some(applied) if topology.epoch == applied.epoch => {
                 if topology.versions.ceiling > applied.versions.ceiling {
                     self.topology = Some(Arc::clone(topology));
-                    self.tell_versions(topology, out);
                 }
             }
             _ => self.apply(now, topology, out),
         }
-    }
-
-    /// R2: lets the store assign versions of the epoch.
-    fn tell_versions(&self, topology: &Topology, out: &mut Vec<Command<E>>) {
-        let mut range = topology.versions;
-        if !self.config.rules.hold(Rule::Range) {
-            range.base = Version(0);
-            range.ceiling = Version(u64::MAX);
-        }
-        let epoch = topology.epoch;
-        out.push(Command::Versions { epoch, range });
     }
 
     /// Applies a topology: first the slots, then what was pending under the old one.
@@ -180,7 +168,6 @@ impl<E: Clone> Core<E> {
             .filter(|(_, transition)| transition.raise_floor)
             .map(|(slot, _)| slot)
             .collect();
-        self.tell_versions(topology, out);
         if !emptied.is_empty() {
             out.push(Command::RaiseFloor(emptied));
         }
@@ -230,7 +217,6 @@ impl<E: Clone> Core<E> {
         self.propose_own_status(out);
         self.repeat_pending(now, out);
         self.repeat_copies(now, out);
-        out.push(Command::Wake(now + self.config.tick));
     }
 
     fn tell_status(&self, out: &mut Vec<Command<E>>) {

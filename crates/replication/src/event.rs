@@ -4,11 +4,8 @@
 //! looks into it, so `E` should be cheap to clone.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use crate::{
-    Change, Epoch, Lease, MemberId, Slot, SlotSet, SlotState, Topology, Version, VersionRange,
-};
+use crate::{Change, Epoch, Lease, MemberId, Slot, SlotSet, SlotState, Topology, Version};
 
 /// A request of a client, named by the shell.
 pub type RequestId = u64;
@@ -136,13 +133,14 @@ pub enum Event<E> {
         incarnation: u64,
     },
     /// The member learned a topology, or a higher ceiling of the applied one. Epochs may be
-    /// skipped.
+    /// skipped. R2: before the shell executes the commands, the store enters the range of versions
+    /// of the applied topology.
     Topology(Arc<Topology>),
     /// The lease changed.
     Lease(Lease),
     /// A message of another member arrived.
     Message(Message<E>),
-    /// The store has executed a write that [`Core::may_write`](crate::Core::may_write) admitted.
+    /// The store has executed a write that [`Core::rights`](crate::Core::rights) admitted.
     /// Versions may arrive out of order.
     Write {
         /// The request.
@@ -179,7 +177,7 @@ pub enum Event<E> {
         /// The latest epoch of an evicted record.
         through: Epoch,
     },
-    /// The time of the last [`Command::Wake`] has come.
+    /// [`Config::tick`](crate::Config::tick) has passed since the last such event.
     Timer,
 }
 
@@ -205,13 +203,6 @@ pub enum Reply {
 pub enum Command<E> {
     /// Send a message.
     Send(MemberId, Message<E>),
-    /// Assign versions of this epoch from now on ([`Clock::set_range`](crate::Clock::set_range)).
-    Versions {
-        /// The applied epoch.
-        epoch: Epoch,
-        /// Its versions.
-        range: VersionRange,
-    },
     /// Store a record. The store keeps the newer version of the key, with the later of both epochs:
     /// the feed after an epoch has each key of which any record was taken since.
     Persist(Record<E>),
@@ -241,6 +232,4 @@ pub enum Command<E> {
     Answer(RequestId, Reply),
     /// Propose a change of the topology.
     Propose(Change),
-    /// Deliver [`Event::Timer`] at this time of the monotonic clock.
-    Wake(Duration),
 }

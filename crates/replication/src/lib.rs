@@ -35,7 +35,7 @@ pub use event::{
 };
 pub use id::{Epoch, MemberId, MemberSet, Slot};
 pub use lease::Lease;
-pub use rights::{Admission, ReadFrom, Rights, WriteRights};
+pub use rights::{Rights, WriteRights};
 pub use rules::{Rule, Rules};
 pub use slot::{Role, SlotState};
 pub use slot_set::SlotSet;

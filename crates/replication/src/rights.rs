@@ -6,32 +6,13 @@ use std::time::Duration;
 use crate::core::Core;
 use crate::{MemberId, MemberSet, Role, Rule, Slot, SlotSet, Topology};
 
-/// Which owner a read asks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ReadFrom {
-    /// The primary. All reads but hedged ones ask it.
-    Primary,
-    /// Any owner: a hedged read.
-    AnyOwner,
-}
-
-/// Whether the store may execute a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Admission {
-    /// The store executes the request. A read asks the bucket where the store has nothing.
-    Local,
-    /// Another member has to be asked, if one is known.
-    Elsewhere(Option<MemberId>),
-    /// Nothing is done. The client may repeat the request.
-    Busy,
-}
-
 /// What a member may do with the requests of a slot while it holds a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rights {
     /// Whether it answers reads as the primary.
     pub reads: bool,
-    /// Whether it answers hedged reads.
+    /// Whether it answers hedged reads. They may return a value that is not acknowledged yet, but
+    /// nothing older than an acknowledged write: each acknowledged write has reached all owners.
     pub hedged_reads: bool,
     /// What it does with writes.
     pub writes: WriteRights,
@@ -69,38 +50,6 @@ impl std::hash::Hash for Revision {
 }
 
 impl<E> Core<E> {
-    /// Decides about a read. A member answers as an owner that is in sync and holds a lease.
-    ///
-    /// A hedged read may return a value that is not acknowledged yet. It never returns anything
-    /// older than an acknowledged write: each acknowledged write has reached all owners.
-    #[must_use]
-    pub fn may_read(&self, now: Duration, slot: Slot, from: ReadFrom) -> Admission {
-        let Some(state) = self.slots.get(slot.index()) else {
-            return Admission::Busy;
-        };
-        let asked = match from {
-            ReadFrom::Primary => state.role == Role::Primary,
-            ReadFrom::AnyOwner => state.role.owns(),
-        };
-        if !asked {
-            return Admission::Elsewhere(self.primary(slot));
-        }
-        if !state.in_sync || !self.may_answer(now) {
-            return Admission::Busy;
-        }
-        Admission::Local
-    }
-
-    /// Decides about a write. If it is admitted, the store executes it, and the shell passes
-    /// [`Event::Write`](crate::Event::Write).
-    #[must_use]
-    pub fn may_write(&self, now: Duration, slot: Slot) -> Admission {
-        match self.may_read(now, slot, ReadFrom::Primary) {
-            Admission::Local if self.pending.len() >= self.config.pending_max => Admission::Busy,
-            admission => admission,
-        }
-    }
-
     /// The slots in which the store may execute a flush: all slots of which this member is the
     /// primary. `None` if the client has to repeat the flush.
     #[must_use]

@@ -430,12 +430,8 @@ impl Driver {
             CoreCommand::Propose(change) => self.propose(change),
             // What was pending when an epoch was applied. Else answers are given at once.
             CoreCommand::Answer(request, reply) => replication.give(request, reply),
-            // The beat delivers timers. Versions were entered; pages are read by the request that
-            // asked.
-            CoreCommand::Wake(_)
-            | CoreCommand::Versions { .. }
-            | CoreCommand::ReadPage { .. }
-            | CoreCommand::Persist(_) => {}
+            // Pages are read by the request that asked.
+            CoreCommand::ReadPage { .. } | CoreCommand::Persist(_) => {}
         }
     }
 

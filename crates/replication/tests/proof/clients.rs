@@ -1,15 +1,22 @@
 //! Clients and the path of their requests: admission by the core, execution by the store, and then
 //! replication by the core. Other events happen between these steps.
 
-use fonn_replication::{
-    Admission, Epoch, Event, ReadFrom, Record, Reply, Slot, SlotSet, WriteRights,
-};
+use fonn_replication::{Epoch, Event, Record, Reply, Slot, SlotSet, WriteRights};
 
 use super::cluster::{Open, OpenFlush, Outcome, Volatile};
 use super::judge::{Executed, Kind};
 use super::setup::{Fault, Shell};
 use super::store::{Entry, Key, StoreLookup};
 use super::world::{Action, At, World};
+
+/// Which owner a read asks.
+#[derive(Clone, Copy, Debug)]
+pub enum ReadFrom {
+    /// The primary. All reads but hedged ones ask it.
+    Primary,
+    /// Any owner: a hedged read.
+    AnyOwner,
+}
 
 /// A write or flush of a client.
 #[derive(Clone, Debug)]
@@ -91,7 +98,12 @@ impl World {
 
     pub fn answers(&self, at: At, slot: Slot, from: ReadFrom) -> bool {
         let node = &self.clusters[at.0].nodes[at.1];
-        node.runs() && node.core.may_read(self.moment(), slot, from) == Admission::Local
+        let rights = node.core.rights(slot);
+        let may_read = match from {
+            ReadFrom::Primary => rights.reads,
+            ReadFrom::AnyOwner => rights.hedged_reads,
+        };
+        node.runs() && may_read && node.core.may_answer(self.moment())
     }
 
     fn read(&mut self, at: At, slot: Slot, key: Key, from: ReadFrom) -> Result<(), String> {
@@ -188,17 +200,15 @@ impl World {
     pub fn admit(&mut self, at: At, request: Request) {
         let now = self.moment();
         let core = &self.clusters[at.0].nodes[at.1].core;
+        let rights = request.slot.map(|slot| core.rights(slot).writes);
         let slots = match request.slot {
             None => core.may_flush(now),
-            Some(slot) => match core.may_write(now, slot) {
-                Admission::Local => Some([slot].into_iter().collect()),
-                _ => None,
-            },
+            Some(slot) => (rights != Some(WriteRights::None) && core.may_answer(now))
+                .then(|| [slot].into_iter().collect()),
         };
         let Some(slots) = slots else {
             return self.did_nothing(at, &request);
         };
-        let rights = request.slot.map(|slot| core.rights(slot).writes);
         let admitted = Admitted {
             request,
             slots,
@@ -365,7 +375,7 @@ impl World {
         let node = &mut self.clusters[at.0].nodes[at.1];
         let (slot, version) = (handover.record.slot, handover.record.version);
         let applied = node.core.applied();
-        let leads = node.core.may_write(now, slot) == Admission::Local;
+        let leads = node.core.rights(slot).reads && node.core.may_answer(now);
         if handover.epoch != applied || !leads || node.store.hides(slot) {
             // The former primary tries again by its own epoch, which follows.
             handover.tries -= 1;

@@ -90,13 +90,16 @@ pub struct Cluster {
     pub written: Vec<u64>,
 }
 
+/// How often a core gets a timer.
+pub const TICK_MS: u64 = 100;
+
 pub fn config(setup: &Setup, me: usize) -> Config {
     Config {
         me: MemberId(me as u8),
         slots_len: setup.slots,
         pending_max: 64,
         copies_max: 2,
-        tick: Duration::from_millis(100),
+        tick: Duration::from_millis(TICK_MS),
         suspect_after: Duration::from_millis(800),
         refuse_after: Duration::from_millis(3_000),
         rules: setup.rules,

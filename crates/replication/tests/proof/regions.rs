@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fonn_replication::{
-    Change, Clock, Command, Config, Core, Disk, Epoch, Event, Layout, Lease, MemberId, Record,
-    Rule, Rules, Slot, SlotSet, Topology, Version,
+    Change, Clock, Config, Core, Disk, Epoch, Event, Layout, Lease, MemberId, Record, Rule, Rules,
+    Slot, SlotSet, Topology, Version,
 };
 
 use super::bucket::Bucket;
@@ -22,6 +22,7 @@ struct Pair {
     cores: Vec<Core<Entry>>,
     stores: Vec<Store>,
     topology: Topology,
+    rules: Rules,
 }
 
 impl Pair {
@@ -45,6 +46,7 @@ impl Pair {
             cores: vec![Core::new(config(0)), Core::new(config(1))],
             stores: vec![Store::new(1), Store::new(1)],
             topology: Topology::first(2, Arc::new(layout)),
+            rules,
         };
         for member in [FAST, SLOW] {
             let start = Event::Start {
@@ -82,11 +84,7 @@ impl Pair {
     fn handle(&mut self, member: usize, at_ms: u64, event: Event<Entry>) {
         let mut out = Vec::new();
         self.cores[member].handle(Duration::from_millis(at_ms), event, &mut out);
-        for command in out {
-            if let Command::Versions { epoch, range } = command {
-                self.stores[member].set_range(epoch, range);
-            }
-        }
+        self.stores[member].follow(&self.cores[member], self.rules);
     }
 
     fn learn(&mut self, member: usize, at_ms: u64) {

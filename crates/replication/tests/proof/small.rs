@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fonn_replication::{
-    Admission, Attempt, Body, Change, Command, Config, Core, Disk, Epoch, Event, Layout, Lease,
-    MemberId, Message, ReadFrom, Record, Reply, Rules, Saved, Slot, Status, Topology, WriteRights,
+    Attempt, Body, Change, Command, Config, Core, Disk, Epoch, Event, Layout, Lease, MemberId,
+    Message, Record, Reply, Rules, Saved, Slot, Status, Topology, WriteRights,
 };
 use stateright::util::HashableHashSet;
 use stateright::{Model, Property};
@@ -219,6 +219,7 @@ impl Small {
         let member = &mut state.members[index];
         let revision = member.core.revision();
         member.core.handle(NOW, event, &mut out);
+        member.store.follow(&member.core, self.rules);
         if let Some(executed) = &mut member.executed {
             executed.complete &= member.core.revision() == revision;
         }
@@ -232,7 +233,6 @@ impl Small {
         match command {
             Command::Send(to, message) => self.send(state, to, message),
             Command::Persist(record) => member.store.persist(record, 0),
-            Command::Versions { epoch, range } => member.store.set_range(epoch, range),
             Command::RaiseFloor(slots) => member.store.raise_floor(&slots),
             Command::Clear { attempt, slots } => {
                 member.store.clear(attempt, &slots, Clearing::UpToBase);
@@ -247,7 +247,7 @@ impl Small {
             Command::Propose(change @ (Change::Sync { .. } | Change::InSync { .. })) => {
                 state.commit(&change);
             }
-            Command::Propose(_) | Command::Wake(_) => {}
+            Command::Propose(_) => {}
         }
     }
 
@@ -274,7 +274,7 @@ impl Small {
     fn shown(&self, state: &State, index: usize, slot: Slot, key: Key) -> Option<u32> {
         let member = &state.members[index];
         // An owner that answers no hedged read answers no other one.
-        if member.core.may_read(NOW, slot, ReadFrom::AnyOwner) != Admission::Local {
+        if !member.core.rights(slot).hedged_reads || !member.core.may_answer(NOW) {
             return None;
         }
         match member.store.find(slot, key) {
@@ -363,7 +363,8 @@ impl Model for Small {
                 actions.push(Action::Evict(index));
             }
             for (key_index, slot, key) in self.keys() {
-                let leads = member.core.may_write(NOW, slot) == Admission::Local;
+                let rights = member.core.rights(slot);
+                let leads = rights.writes != WriteRights::None && member.core.may_answer(NOW);
                 let free = state.open[key_index].is_none() && state.writes < self.writes_max;
                 if leads && free && member.executed.is_none() {
                     actions.push(Action::Execute(index, slot.0, key));

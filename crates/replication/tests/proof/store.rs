@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use fonn_replication::{
-    Attempt, Clock, Cursor, Epoch, Page, PageRequest, Record, Slot, SlotSet, Version, VersionRange,
+    Attempt, Clock, Core, Cursor, Epoch, Page, PageRequest, Record, Rule, Rules, Slot, SlotSet,
+    Version, VersionRange,
 };
 
 pub type Key = u8;
@@ -108,9 +109,26 @@ impl Store {
         }
     }
 
-    pub fn set_range(&mut self, epoch: Epoch, range: VersionRange) {
+    fn set_range(&mut self, epoch: Epoch, range: VersionRange) {
         (self.epoch, self.range) = (epoch, range);
         self.clock.set_range(epoch, range);
+    }
+
+    /// Enters the range of versions of the topology that the core has applied.
+    pub fn follow(&mut self, core: &Core<Entry>, rules: Rules) {
+        let Some(topology) = core.topology() else {
+            return;
+        };
+        let range = match rules == Rules::without(Rule::Range) {
+            true => VersionRange {
+                base: Version(0),
+                ceiling: Version(u64::MAX),
+            },
+            false => topology.versions,
+        };
+        if (topology.epoch, range) != (self.epoch, self.range) {
+            self.set_range(topology.epoch, range);
+        }
     }
 
     /// The epoch of the range of versions.

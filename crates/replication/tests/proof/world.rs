@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fonn_replication::{
-    Attempt, Body, Change, Command, Core, Event, Lease, MemberId, Message, Page, ReadFrom, Saved,
-    Slot, SlotSet,
+    Attempt, Body, Change, Command, Core, Event, Lease, MemberId, Message, Page, Saved, Slot,
+    SlotSet,
 };
 
 use super::bucket::Bucket;
-use super::clients::{Admitted, Handover, Request};
-use super::cluster::Cluster;
+use super::clients::{Admitted, Handover, ReadFrom, Request};
+use super::cluster::{Cluster, TICK_MS};
 use super::raft::lost_slots;
 use super::random::Random;
 use super::setup::{Fault, Setup, Shell};
@@ -226,8 +226,14 @@ impl World {
         if !matches!(&event, Event::Timer) && !is_beat(&event) {
             self.log(|| format!("{at:?} {event:?}"));
         }
+        let is_timed = matches!(&event, Event::Timer | Event::Start { .. });
         let node = &mut self.clusters[at.0].nodes[at.1];
         node.core.handle(now, event, &mut out);
+        node.store.follow(&node.core, self.setup.rules);
+        let incarnation = node.incarnation;
+        if is_timed {
+            self.schedule(TICK_MS, Action::Timer(at, incarnation));
+        }
         let removes = |c: &Command<_>| matches!(c, Command::Clear { .. } | Command::RaiseFloor(_));
         let one_in = if out.iter().any(removes) { 30 } else { 4_000 };
         let may_crash = self.chaos && self.setup.has(Fault::Crash);
@@ -246,7 +252,7 @@ impl World {
 
     fn execute(&mut self, at: At, command: Command<Entry>) {
         let (now, incarnation) = (self.now, self.clusters[at.0].nodes[at.1].incarnation);
-        if !matches!(command, Command::Wake(_)) && !is_status(&command) {
+        if !is_status(&command) {
             self.log(|| format!("  {at:?} -> {command:?}"));
         }
         if matches!(command, Command::Persist(_) | Command::Save(_)) {
@@ -257,10 +263,6 @@ impl World {
             Command::Persist(record) => {
                 let node = &mut self.clusters[at.0].nodes[at.1];
                 node.store.persist(record, now);
-            }
-            Command::Versions { epoch, range } => {
-                let node = &mut self.clusters[at.0].nodes[at.1];
-                node.store.set_range(epoch, range);
             }
             Command::RaiseFloor(slots) => self.raise_floor(at, &slots),
             Command::Clear { attempt, slots } => {
@@ -293,11 +295,6 @@ impl World {
                     let delay = self.random.between(1, 30);
                     self.schedule(delay, Action::Propose(at.0, change));
                 }
-            }
-            Command::Wake(when) => {
-                let when = when.as_millis() as u64;
-                let after = when.saturating_sub(now).max(1);
-                self.schedule(after, Action::Timer(at, incarnation));
             }
         }
     }
