@@ -107,17 +107,6 @@ pub struct Topology {
     owners: Vec<Option<Owners>>,
 }
 
-/// A run of neighboring slots with the same owners; both ends belong to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SlotRange {
-    /// First slot.
-    pub first: u16,
-    /// Last slot.
-    pub last: u16,
-    /// Their owners, if they have any.
-    pub owners: Option<Owners>,
-}
-
 impl Topology {
     /// Checks a map. `owners` has a row for each slot, in order.
     ///
@@ -191,23 +180,6 @@ impl Topology {
     #[must_use]
     pub fn serving(&self, slot: u16) -> Option<&Member> {
         self.owners(slot).find(|member| member.state.is_serving())
-    }
-
-    /// Runs of slots with the same owners, in order, covering all slots; for `CLUSTER SLOTS`.
-    pub fn ranges(&self) -> impl Iterator<Item = SlotRange> + '_ {
-        let mut first = 0;
-        self.owners.chunk_by(|a, b| a == b).filter_map(move |run| {
-            let owners = *run.first()?;
-            // A run is at most the whole table, which fits.
-            let last = first + u16::try_from(run.len()).ok()? - 1;
-            let range = SlotRange {
-                first,
-                last,
-                owners,
-            };
-            first = last + 1;
-            Some(range)
-        })
     }
 
     /// Whether this map should take the place of `current`.

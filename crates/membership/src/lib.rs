@@ -294,10 +294,6 @@ pub struct Status {
     pub is_leading: bool,
     /// How long ago it heard a leader; zero if it leads, since its start if it never heard one.
     pub leader_silence: Duration,
-    /// The last entry of its log.
-    pub last_log_index: Option<u64>,
-    /// The last entry that it applied.
-    pub last_applied_index: Option<u64>,
 }
 
 /// Whether a member may answer for its slots.
@@ -544,8 +540,6 @@ impl Cluster {
             voters: membership.voter_ids().map(name).collect(),
             is_leading: leads(&metrics),
             leader_silence,
-            last_log_index: metrics.last_log_index,
-            last_applied_index: metrics.last_applied.map(|log_id| log_id.index),
         }
     }
 

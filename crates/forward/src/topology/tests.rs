@@ -72,34 +72,7 @@ fn a_slot_without_owners_is_served_by_no_member() {
     let topology = Topology::new(7, three(), owners).unwrap();
     assert_eq!(topology.serving(5), None);
     assert_eq!(topology.serving(6).unwrap().id, "b");
-    let owned: Vec<_> = topology.ranges().map(|it| it.owners.is_some()).collect();
-    assert_eq!(owned, [true, false, true]);
-}
-
-#[test]
-fn ranges_join_neighbors_with_equal_owners() {
-    let topology = halves(three());
-    let ranges: Vec<SlotRange> = topology.ranges().collect();
-    let expected = [
-        SlotRange {
-            first: 0,
-            last: 8191,
-            owners: row(&[0, 1]),
-        },
-        SlotRange {
-            first: 8192,
-            last: 16_383,
-            owners: row(&[1, 2]),
-        },
-    ];
-    assert_eq!(ranges, expected);
-    let one = Topology::new(1, three(), rows(|_| vec![2])).unwrap();
-    assert_eq!(
-        one.ranges()
-            .map(|range| (range.first, range.last))
-            .collect::<Vec<_>>(),
-        [(0, 16_383)]
-    );
+    assert_eq!(topology.owners(5).count(), 0);
 }
 
 #[test]
@@ -181,20 +154,5 @@ proptest! {
             }
             None => prop_assert!(!is_valid),
         }
-    }
-
-    #[test]
-    fn ranges_cover_every_slot_once_with_its_owners(cuts in proptest::collection::vec(0..SLOT_COUNT, 0..20)) {
-        let owner = |slot| cuts.iter().filter(|&&cut| cut <= slot).count() as u16 % 3;
-        let topology = Topology::new(1, three(), rows(|slot| vec![owner(slot)])).unwrap();
-        let mut next = 0;
-        for range in topology.ranges() {
-            prop_assert_eq!(range.first, next);
-            for slot in range.first..=range.last {
-                prop_assert_eq!(range.owners, row(&[owner(slot)]));
-            }
-            next = range.last + 1;
-        }
-        prop_assert_eq!(next, SLOT_COUNT);
     }
 }

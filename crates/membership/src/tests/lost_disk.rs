@@ -11,7 +11,7 @@ use super::world::{Node, World, leader, remove_dir, voters};
 use crate::journal::{Journal, Record};
 use crate::member::MemberState::{Active, Down};
 use crate::types::{Entry, LogId, RaftId};
-use crate::{Cluster, ClusterError, JournalError, Start, Status};
+use crate::{Cluster, ClusterError, JournalError, Start};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_disk_that_is_lost_while_voters_change_leaves_a_cluster_that_can_be_led() {
@@ -40,10 +40,9 @@ async fn a_disk_that_is_lost_while_voters_change_leaves_a_cluster_that_can_be_le
     let uniform = Membership::new(vec![new], members);
 
     // What is written below follows what all of them have.
-    let newest = |node: &Node| node.cluster.status().last_log_index;
+    let newest = |node: &Node| node.cluster.participant.metrics().last_log_index;
     for node in &nodes {
-        let is_even = |status: &Status| status.last_log_index == newest(&lost);
-        node.status(is_even).await;
+        node.status(|_| newest(node) == newest(&lost)).await;
     }
     // No member stands for election while they stop.
     let ports: Vec<(String, String)> = nodes
