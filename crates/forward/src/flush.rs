@@ -8,9 +8,8 @@
 
 use std::time::{Duration, Instant};
 
-use fonn_proto::peer::{Refusal, Reply, Request};
-use fonn_proto::request::ServerOutcome;
-use fonn_proto::{Failure, Outcome, PurgeScope, ServerCommand, Space, Version};
+use fonn_proto::peer::{Reply, Request};
+use fonn_proto::{Failure, Outcome, PurgeScope, Space, Version};
 use fonn_rpc::Answer;
 use futures_util::future::join_all;
 
@@ -112,29 +111,10 @@ impl Flush {
             purge: self.purge,
         };
         let answer = self.call(target, &request).await?;
-        match (answer.reply(), cutoff) {
-            (Ok(Reply::Version(version)), _) => Ok(version),
-            (Ok(Reply::WrongOwner), _) => Err(Failure::Busy),
-            (Ok(Reply::Outcome(Outcome::Failed(failure))), _) => Err(failure),
-            // One of an older version has a cutoff of its own, by a request that it knows.
-            (Ok(Reply::Refused(Refusal::Unsupported)), None) if self.purge.is_none() => {
-                self.ask_older(target).await
-            }
-            (Ok(Reply::Refused(Refusal::Unsupported)), Some(_)) if self.purge.is_none() => Ok(0),
-            _ => Err(Failure::Unavailable),
-        }
-    }
-
-    async fn ask_older(&self, target: &Target) -> Result<Version, Failure> {
-        let request = Request::Server(ServerCommand::Flush {
-            all_databases: self.all_databases,
-            delay_s: 0,
-        });
-        let answer = self.call(target, &request).await?;
         match answer.reply() {
-            Ok(Reply::Server(ServerOutcome::Done)) => Ok(0),
-            Ok(Reply::Server(ServerOutcome::Failed(failure))) => Err(failure),
+            Ok(Reply::Version(version)) => Ok(version),
             Ok(Reply::WrongOwner) => Err(Failure::Busy),
+            Ok(Reply::Outcome(Outcome::Failed(failure))) => Err(failure),
             _ => Err(Failure::Unavailable),
         }
     }

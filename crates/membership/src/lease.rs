@@ -47,7 +47,7 @@ const PROMISES_MAX: usize = 16;
 pub(super) struct Question {
     /// The asking member.
     pub(super) from: RaftId,
-    /// Its number; 0 if the asking member does not count.
+    /// Its number, from 1.
     pub(super) sequence: u64,
     /// The question whose answer arrived, if something is promised by that.
     pub(super) granted: u64,
@@ -64,23 +64,12 @@ pub(super) struct Lease {
     promises: VecDeque<(u64, Instant)>,
     /// When a leader was heard that promises.
     promising: Option<Instant>,
-    /// When one was heard that knows nothing of promises.
-    unpromising: Option<Instant>,
 }
 
 impl Lease {
-    /// Takes a question in. `leader` is the leader, as far as raft knows here.
-    pub(super) fn hear(
-        &mut self,
-        question: Question,
-        leader: Option<RaftId>,
-        silence: Duration,
-        now: Instant,
-    ) {
+    /// Takes a question in. A question without a number is malformed and counts for nothing.
+    pub(super) fn hear(&mut self, question: Question, silence: Duration, now: Instant) {
         if question.sequence == 0 {
-            if leader == Some(question.from) {
-                self.unpromising = Some(now);
-            }
             return;
         }
         if self.asked.len() >= ASKING_MAX && !self.asked.contains_key(&question.from) {
@@ -121,15 +110,11 @@ impl Lease {
         self.promises.clear();
     }
 
-    /// For how long a member may go on that has applied the map of `epoch`. None if the leader does
-    /// not know of promises.
-    pub(super) fn left(&self, epoch: u64, now: Instant) -> Option<Duration> {
-        if self.unpromising > self.promising {
-            return None;
-        }
+    /// For how long a member may go on that has applied the map of `epoch`.
+    pub(super) fn left(&self, epoch: u64, now: Instant) -> Duration {
         let known = self.promises.iter().filter(|(of, _)| *of <= epoch);
         let end = known.map(|(_, end)| *end).max();
-        Some(end.map_or(Duration::ZERO, |end| end.saturating_duration_since(now)))
+        end.map_or(Duration::ZERO, |end| end.saturating_duration_since(now))
     }
 
     /// How long ago a leader was heard that promises.

@@ -301,9 +301,8 @@ pub struct Status {
 pub struct Standing {
     /// How long ago it heard a leader; zero if it leads.
     pub leader_silence: Duration,
-    /// For how long it does not count as down yet, whatever happens. None if the leader is of a
-    /// version that does not promise that.
-    pub lease: Option<Duration>,
+    /// For how long it does not count as down yet, whatever happens.
+    pub lease: Duration,
 }
 
 /// One member's part in its cluster; cheap to clone.

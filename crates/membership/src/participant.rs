@@ -103,10 +103,9 @@ impl Participant {
 
     /// Takes in what a question promises.
     pub(super) fn hear_question(&self, question: Question) {
-        let leader = self.raft.metrics().borrow().current_leader;
         let silence = self.state().down_after();
         let mut lease = self.lease.lock();
-        lease.hear(question, leader, silence, Instant::now());
+        lease.hear(question, silence, Instant::now());
     }
 
     /// When this member last heard a leader; now, if it is one itself that a majority follows.

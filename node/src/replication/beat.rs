@@ -91,7 +91,7 @@ impl Pulse {
         match standing.lease {
             // It ends with the beats, so a process that is stopped does not go on by it.
             _ if standing.leader_silence >= LEADER_WAIT => Lease::Until(now + BREAK_MIN),
-            Some(left) if left > LEASE_GUARD => Lease::Until(now + left - LEASE_GUARD),
+            left if left > LEASE_GUARD => Lease::Until(now + left - LEASE_GUARD),
             _ => Lease::None,
         }
     }
@@ -130,7 +130,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn standing(silence: Duration, left: Option<Duration>) -> Standing {
+    fn standing(silence: Duration, left: Duration) -> Standing {
         Standing {
             leader_silence: silence,
             lease: left,
@@ -140,24 +140,28 @@ mod tests {
     #[test]
     fn a_lease_ends_before_that_of_the_leader() {
         let mut pulse = Pulse::new(Duration::ZERO);
-        let lease = pulse.lease(standing(Duration::ZERO, Some(SECOND)), BEAT);
+        let lease = pulse.lease(standing(Duration::ZERO, SECOND), BEAT);
         assert_eq!(lease, Lease::Until(BEAT + SECOND - LEASE_GUARD));
-        let lease = pulse.lease(standing(Duration::ZERO, Some(LEASE_GUARD)), BEAT);
+        let lease = pulse.lease(standing(Duration::ZERO, LEASE_GUARD), BEAT);
         assert_eq!(lease, Lease::None);
     }
 
     #[test]
     fn without_a_leader_a_member_goes_on_for_as_long_as_it_runs() {
         let mut pulse = Pulse::new(Duration::ZERO);
-        let lease = pulse.lease(standing(2 * SECOND, None), BEAT);
+        let lease = pulse.lease(standing(2 * SECOND, Duration::ZERO), BEAT);
         assert_eq!(lease, Lease::None);
-        let lease = pulse.lease(standing(LEADER_WAIT, None), 2 * BEAT);
+        let lease = pulse.lease(standing(LEADER_WAIT, Duration::ZERO), 2 * BEAT);
         assert_eq!(lease, Lease::Until(2 * BEAT + BREAK_MIN));
         // It was stopped, and may have been declared down.
         let woken = 2 * BEAT + 5 * SECOND;
         assert!(!lease.permits(woken));
         let mut refused = 0;
-        while pulse.lease(standing(10 * SECOND, None), woken + refused * BEAT) == Lease::None {
+        while pulse.lease(
+            standing(10 * SECOND, Duration::ZERO),
+            woken + refused * BEAT,
+        ) == Lease::None
+        {
             refused += 1;
         }
         assert_eq!(refused * BEAT, LEADER_WAIT);
@@ -166,12 +170,12 @@ mod tests {
     #[test]
     fn after_a_break_the_leader_has_to_be_heard_before_a_lease_counts() {
         let mut pulse = Pulse::new(Duration::ZERO);
-        let old = standing(Duration::ZERO, Some(SECOND));
+        let old = standing(Duration::ZERO, SECOND);
         assert!(pulse.lease(old, BEAT).permits(BEAT));
         // What is known of the lease is of before.
         let woken = BEAT + 2 * SECOND;
         assert_eq!(pulse.lease(old, woken), Lease::None);
-        let silent = standing(2 * SECOND, Some(SECOND));
+        let silent = standing(2 * SECOND, SECOND);
         assert_eq!(pulse.lease(silent, woken + 5 * BEAT), Lease::None);
         let heard = woken + 6 * BEAT;
         assert_eq!(pulse.lease(old, heard), Lease::None);

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use fonn_base::entry::Space;
 use fonn_forward::{Flush, Hidden, Target, envelope};
-use fonn_proto::peer::{self, Refusal, Reply, Request};
+use fonn_proto::peer::{Reply, Request};
 use fonn_proto::{Failure, PurgeScope, Version};
 use fonn_replication::Epoch;
 
@@ -149,41 +149,13 @@ impl Replication {
         if answer.head().envelope.epoch != epoch.0 {
             return false;
         }
-        let Some(flushes) = answer.reply().ok().and_then(|reply| told(&reply)) else {
+        let Ok(Reply::Flushes(flushes)) = answer.reply() else {
             return false;
         };
-        let adopted = engine.adopt_flushes(flushes).await;
+        let adopted = engine.adopt_flushes(flushes.iter().collect()).await;
         if let Err(failure) = adopted {
             tracing::warn!(?failure, "what was flushed meanwhile could not be kept");
         }
         adopted.is_ok()
-    }
-}
-
-/// The flushes that an answer tells; None if it tells nothing.
-fn told(reply: &Reply<'_>) -> Option<Vec<peer::Flush>> {
-    match reply {
-        Reply::Flushes(flushes) => Some(flushes.iter().collect()),
-        // An older version does not know of it.
-        Reply::Refused(Refusal::Unsupported) => Some(Vec::new()),
-        _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use fonn_proto::Outcome;
-
-    use super::*;
-
-    #[test]
-    fn only_a_member_that_does_not_know_the_question_has_nothing_to_tell() {
-        let unsupported = Reply::Refused(Refusal::Unsupported);
-        assert_eq!(told(&unsupported), Some(Vec::new()));
-        for refusal in [Refusal::TooLong, Refusal::Malformed, Refusal::Damaged] {
-            assert_eq!(told(&Reply::Refused(refusal)), None, "{refusal:?}");
-        }
-        let busy = Reply::Outcome(Outcome::Failed(Failure::Busy));
-        assert_eq!(told(&busy), None);
     }
 }

@@ -21,35 +21,35 @@ fn question(sequence: u64, granted: u64, epoch: u64) -> Question {
 fn a_lease_runs_from_the_receipt_of_the_question_whose_answer_arrived() {
     let (mut lease, start) = (Lease::default(), Instant::now());
     let hear = |lease: &mut Lease, it, at| {
-        lease.hear(it, Some(LEADER), SILENCE, start + ms(at));
+        lease.hear(it, SILENCE, start + ms(at));
         lease.left(1, start + ms(at))
     };
-    assert_eq!(hear(&mut lease, question(10, 0, 1), 0), Some(ms(0)));
-    assert_eq!(hear(&mut lease, question(11, 10, 1), 250), Some(ms(1250)));
+    assert_eq!(hear(&mut lease, question(10, 0, 1), 0), ms(0));
+    assert_eq!(hear(&mut lease, question(11, 10, 1), 250), ms(1250));
     // Answers do not arrive any more.
     for (at, sequence) in (500..3000).step_by(250).zip(12..) {
         let left = hear(&mut lease, question(sequence, 10, 1), at);
-        assert_eq!(left, Some(ms(1500_u64.saturating_sub(at))));
+        assert_eq!(left, ms(1500_u64.saturating_sub(at)));
     }
 }
 
 #[test]
 fn a_question_of_a_former_life_promises_nothing() {
     let (mut lease, now) = (Lease::default(), Instant::now());
-    lease.hear(question(11, 10, 1), Some(LEADER), SILENCE, now);
-    assert_eq!(lease.left(1, now), Some(Duration::ZERO));
+    lease.hear(question(11, 10, 1), SILENCE, now);
+    assert_eq!(lease.left(1, now), Duration::ZERO);
 }
 
 #[test]
 fn a_leader_has_nothing_of_what_the_last_leader_promised() {
     let (mut lease, now) = (Lease::default(), Instant::now());
-    lease.hear(question(10, 0, 1), Some(LEADER), SILENCE, now);
-    lease.hear(question(11, 10, 1), Some(LEADER), SILENCE, now);
-    assert_eq!(lease.left(1, now), Some(SILENCE));
+    lease.hear(question(10, 0, 1), SILENCE, now);
+    lease.hear(question(11, 10, 1), SILENCE, now);
+    assert_eq!(lease.left(1, now), SILENCE);
     lease.lead();
-    assert_eq!(lease.left(1, now), Some(ms(0)));
+    assert_eq!(lease.left(1, now), ms(0));
     lease.promise(1, now + ms(600), now);
-    assert_eq!(lease.left(1, now), Some(ms(600)), "what it knows itself");
+    assert_eq!(lease.left(1, now), ms(600), "what it knows itself");
 }
 
 #[test]
@@ -57,27 +57,23 @@ fn a_leader_has_the_lease_that_it_grants_itself() {
     let (mut lease, now) = (Lease::default(), Instant::now());
     lease.lead();
     lease.promise(1, now + ms(600), now);
-    assert_eq!(lease.left(1, now), Some(ms(600)));
+    assert_eq!(lease.left(1, now), ms(600));
 }
 
 #[test]
 fn a_promise_counts_by_its_map_and_newer_ones() {
     let (mut lease, now) = (Lease::default(), Instant::now());
-    lease.hear(question(10, 0, 4), Some(LEADER), SILENCE, now);
-    lease.hear(question(11, 10, 4), Some(LEADER), SILENCE, now);
-    lease.hear(question(12, 11, 5), Some(LEADER), SILENCE, now + ms(500));
+    lease.hear(question(10, 0, 4), SILENCE, now);
+    lease.hear(question(11, 10, 4), SILENCE, now);
+    lease.hear(question(12, 11, 5), SILENCE, now + ms(500));
     let now = now + ms(500);
-    assert_eq!(lease.left(3, now), Some(ms(0)));
-    assert_eq!(
-        lease.left(4, now),
-        Some(ms(1000)),
-        "what was promised before"
-    );
-    assert_eq!(lease.left(5, now), Some(ms(1000)));
-    lease.hear(question(13, 12, 5), Some(LEADER), SILENCE, now);
+    assert_eq!(lease.left(3, now), ms(0));
+    assert_eq!(lease.left(4, now), ms(1000), "what was promised before");
+    assert_eq!(lease.left(5, now), ms(1000));
+    lease.hear(question(13, 12, 5), SILENCE, now);
     assert_eq!(
         (lease.left(4, now), lease.left(5, now)),
-        (Some(ms(1000)), Some(ms(1500)))
+        (ms(1000), ms(1500))
     );
 }
 
@@ -88,31 +84,20 @@ fn a_member_that_asks_without_leading_promises_nothing() {
         is_leading: false,
         ..question(sequence, granted, 1)
     };
-    lease.hear(follower(10, 0), None, SILENCE, now);
-    lease.hear(follower(11, 10), None, SILENCE, now);
-    assert_eq!(lease.left(1, now), Some(ms(0)));
+    lease.hear(follower(10, 0), SILENCE, now);
+    lease.hear(follower(11, 10), SILENCE, now);
+    assert_eq!(lease.left(1, now), ms(0));
     // Once it leads, the question of before is as good.
-    lease.hear(question(12, 11, 1), Some(LEADER), SILENCE, now);
-    assert_eq!(lease.left(1, now), Some(SILENCE));
+    lease.hear(question(12, 11, 1), SILENCE, now);
+    assert_eq!(lease.left(1, now), SILENCE);
 }
 
 #[test]
-fn a_leader_of_an_older_version_promises_nothing_and_nothing_is_asked_of_it() {
+fn a_question_without_a_number_promises_nothing() {
     let (mut lease, now) = (Lease::default(), Instant::now());
-    let old = Question {
-        is_leading: false,
-        ..question(0, 0, 0)
-    };
-    lease.hear(old, Some(7), SILENCE, now);
-    assert_eq!(lease.left(1, now), Some(ms(0)), "it is a follower");
-    lease.hear(old, Some(LEADER), SILENCE, now);
-    assert_eq!(lease.left(1, now), None);
-    lease.hear(question(9, 0, 1), Some(LEADER), SILENCE, now + ms(1));
-    assert_eq!(
-        lease.left(1, now),
-        Some(ms(0)),
-        "one that knows of it leads now"
-    );
+    lease.hear(question(0, 0, 1), SILENCE, now);
+    lease.hear(question(9, 0, 1), SILENCE, now);
+    assert_eq!(lease.left(1, now), ms(0));
 }
 
 const LEADS: Role = Role {

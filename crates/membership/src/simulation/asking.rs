@@ -112,7 +112,7 @@ impl Node {
     /// Answers a question.
     pub(super) fn answer(&mut self, sent: Instant, question: Question, now: Instant) {
         let silence = self.state.down_after();
-        self.lease.hear(question, self.leader, silence, now);
+        self.lease.hear(question, silence, now);
         let answer = Message::Pong {
             sent,
             sequence: question.sequence,

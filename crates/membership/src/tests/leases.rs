@@ -23,10 +23,8 @@ async fn a_leader_that_is_drained_and_has_lost_its_vote_promises_to_the_others()
     // What was promised before is over then.
     let over = Instant::now() + DetectorOptions::default().silence;
     for node in nodes.iter().filter(|node| node.id() != drained) {
-        node.standing(|standing| {
-            Instant::now() > over && standing.lease.is_some_and(|left| !left.is_zero())
-        })
-        .await;
+        node.standing(|standing| Instant::now() > over && !standing.lease.is_zero())
+            .await;
     }
     for node in nodes {
         node.stop().await;
@@ -38,16 +36,13 @@ async fn every_member_has_a_lease_and_none_has_one_without_a_leader() {
     let world = World::new();
     let mut nodes = world.form(&["a", "b", "c"]).await;
     for node in &nodes {
-        node.standing(|standing| standing.lease.is_some_and(|left| !left.is_zero()))
-            .await;
+        node.standing(|standing| !standing.lease.is_zero()).await;
     }
     for node in nodes.drain(1..) {
         node.stop().await;
     }
     let alone = nodes.remove(0);
-    alone
-        .standing(|standing| standing.lease == Some(Duration::ZERO))
-        .await;
+    alone.standing(|standing| standing.lease.is_zero()).await;
     alone.stop().await;
 }
 
@@ -57,16 +52,14 @@ async fn a_member_is_removed_as_it_is_when_it_answers_no_more_though_it_does_not
     let nodes = world.form(&["a", "b", "c"]).await;
     let of = leader(&nodes).await;
     let victim = &nodes[(of + 1) % 3];
-    victim
-        .standing(|standing| standing.lease.is_some_and(|left| !left.is_zero()))
-        .await;
+    victim.standing(|standing| !standing.lease.is_zero()).await;
     world.links.isolate(&victim.address());
     let remove = Change::Remove {
         id: victim.id().to_owned(),
     };
     nodes[of].propose(remove).await.unwrap();
     let standing = victim.cluster.standing(u64::MAX);
-    assert_eq!(standing.lease, Some(Duration::ZERO));
+    assert_eq!(standing.lease, Duration::ZERO);
     let map = victim.cluster.map().borrow().clone();
     assert!(map.member(victim.id()).is_some(), "it has not heard of it");
     for node in nodes {
@@ -83,11 +76,11 @@ async fn a_leader_that_is_removed_as_it_is_promises_itself_nothing_any_more() {
     let participant = &nodes[of].cluster.participant;
     let raft_id = participant.raft_id();
     participant.grants.lock().leave(raft_id, Instant::now());
-    let stops = nodes[of].standing(|standing| standing.lease == Some(Duration::ZERO));
+    let stops = nodes[of].standing(|standing| standing.lease.is_zero());
     stops.await;
     participant.grants.lock().stay(raft_id);
     nodes[of]
-        .standing(|standing| standing.lease.is_some_and(|left| !left.is_zero()))
+        .standing(|standing| !standing.lease.is_zero())
         .await;
     nodes[(of + 1) % 4]
         .propose(Change::Remove { id: id.clone() })
