@@ -5,7 +5,7 @@
 //! until the next one. The messages are sent by each member to each other one, since only voters
 //! ask others whether they are there.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,13 +39,13 @@ pub(super) async fn run(participant: Arc<Participant>, tier: ColdTier) {
             _ = period.tick() => {
                 let state = participant.state();
                 tier.retain_members(|id| state.live().any(|it| it.info.id == id));
-                due = others(&participant).into_keys().collect();
+                due = participant.others().into_keys().collect();
             }
             changed = own.changed() => {
                 if changed.is_err() {
                     return;
                 }
-                due = others(&participant).into_keys().collect();
+                due = participant.others().into_keys().collect();
             }
             Some(told) = sent.join_next() => match told {
                 Ok(raft_id) => {
@@ -56,7 +56,7 @@ pub(super) async fn run(participant: Arc<Participant>, tier: ColdTier) {
             },
             () = participant.closed() => return,
         }
-        let others = others(&participant);
+        let others = participant.others();
         // One message at a time to each: it cannot be passed by a later one.
         due.retain(|raft_id| {
             let Some(address) = others.get(raft_id) else {
@@ -74,17 +74,6 @@ pub(super) async fn run(participant: Arc<Participant>, tier: ColdTier) {
             false
         });
     }
-}
-
-/// The other members, with their addresses.
-fn others(participant: &Participant) -> BTreeMap<RaftId, String> {
-    let state = participant.state();
-    let others = state
-        .live()
-        .filter(|it| it.info.raft_id != participant.raft_id());
-    others
-        .map(|it| (it.info.raft_id, it.info.cluster_address.clone()))
-        .collect()
 }
 
 async fn send(
@@ -156,6 +145,8 @@ fn announcement(request: &AnnounceRequest) -> Result<Announcement, Status> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use fonn_cold_tier::names::WriterId;
 

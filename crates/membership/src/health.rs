@@ -77,13 +77,7 @@ fn targets(participant: &Participant) -> BTreeMap<RaftId, String> {
     if !votes && Role::of(&metrics).leads.is_none() {
         return BTreeMap::new();
     }
-    let state = participant.state();
-    let others = state
-        .live()
-        .filter(|it| it.info.raft_id != participant.raft_id());
-    others
-        .map(|it| (it.info.raft_id, it.info.cluster_address.clone()))
-        .collect()
+    participant.others()
 }
 
 async fn ping(participant: Arc<Participant>, raft_id: RaftId, address: String) -> (RaftId, bool) {

@@ -11,7 +11,8 @@ use openraft::raft::{
 use openraft::{AnyError, BasicNode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tonic::Status;
+use tonic::transport::Channel;
+use tonic::{Response, Status};
 
 use fonn_proto::grpc::v1::raft_client::RaftClient;
 use fonn_proto::grpc::v1::{RaftEnds, RaftRequest, RaftResponse, SnapshotRequest};
@@ -67,6 +68,22 @@ impl Connection {
         })
     }
 
+    /// Sends a request within the deadline that openraft sets.
+    async fn call<Q, A, F>(
+        &self,
+        request: Result<Q, Status>,
+        option: &RPCOption,
+        call: impl FnOnce(Channel, Q) -> F,
+    ) -> Result<A, Status>
+    where
+        F: Future<Output = Result<Response<A>, Status>>,
+    {
+        let request = request?;
+        let call = |channel| call(channel, request);
+        let peers = &self.network.peers;
+        peers.call(&self.address, option.hard_ttl(), call).await
+    }
+
     /// What the target made of a request.
     #[expect(
         clippy::result_large_err,
@@ -91,16 +108,8 @@ impl RaftNetwork<TypeConfig> for Connection {
         option: RPCOption,
     ) -> Result<AppendEntriesResponse<RaftId>, CallError<openraft::error::Infallible>> {
         let request = self.request(&rpc);
-        let call = async |request| {
-            let peers = &self.network.peers;
-            let call = |channel| async move { client(channel).append(request).await };
-            peers.call(&self.address, option.hard_ttl(), call).await
-        };
-        let response = match request {
-            Ok(request) => call(request).await,
-            Err(status) => Err(status),
-        };
-        self.answer(response)
+        let call = |channel, request| async move { client(channel).append(request).await };
+        self.answer(self.call(request, &option, call).await)
     }
 
     async fn vote(
@@ -109,16 +118,8 @@ impl RaftNetwork<TypeConfig> for Connection {
         option: RPCOption,
     ) -> Result<VoteResponse<RaftId>, CallError<openraft::error::Infallible>> {
         let request = self.request(&rpc);
-        let call = async |request| {
-            let peers = &self.network.peers;
-            let call = |channel| async move { client(channel).vote(request).await };
-            peers.call(&self.address, option.hard_ttl(), call).await
-        };
-        let response = match request {
-            Ok(request) => call(request).await,
-            Err(status) => Err(status),
-        };
-        self.answer(response)
+        let call = |channel, request| async move { client(channel).vote(request).await };
+        self.answer(self.call(request, &option, call).await)
     }
 
     async fn install_snapshot(
@@ -137,15 +138,8 @@ impl RaftNetwork<TypeConfig> for Connection {
                 done: rpc.done,
             })
         };
-        let response = match request() {
-            Ok(request) => {
-                let call = |channel| async move { client(channel).snapshot(request).await };
-                let peers = &self.network.peers;
-                peers.call(&self.address, option.hard_ttl(), call).await
-            }
-            Err(status) => Err(status),
-        };
-        self.answer(response)
+        let call = |channel, request| async move { client(channel).snapshot(request).await };
+        self.answer(self.call(request(), &option, call).await)
     }
 
     fn backoff(&self) -> Backoff {

@@ -1,5 +1,6 @@
 //! What the tasks and services of one member share.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -88,6 +89,15 @@ impl Participant {
 
     pub(super) const fn raft_id(&self) -> RaftId {
         self.belonging.raft_id()
+    }
+
+    /// The other members, with their addresses.
+    pub(super) fn others(&self) -> BTreeMap<RaftId, String> {
+        let state = self.state();
+        let others = state.live().filter(|it| it.info.raft_id != self.raft_id());
+        others
+            .map(|it| (it.info.raft_id, it.info.cluster_address.clone()))
+            .collect()
     }
 
     /// Waits until the member stops.

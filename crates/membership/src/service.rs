@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::stream;
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, InstallSnapshotRequest, VoteRequest,
 };
@@ -261,37 +262,8 @@ impl Service {
         messages: impl Stream<Item = T> + Send + 'static,
     ) -> Messages<T> {
         let participant = Arc::clone(&self.0);
-        let closed = once(async move { participant.closed().await });
-        // The first `None` is the end.
-        let messages = messages.map(|message| Some(Ok(message))).merge(closed);
-        Box::pin(messages.map_while(|item| item))
-    }
-}
-
-/// A stream of one `None`, when `future` is done.
-fn once<T>(future: impl Future<Output = ()> + Send) -> impl Stream<Item = Option<T>> + Send
-where
-    T: Send,
-{
-    Once(Some(Box::pin(future)), std::marker::PhantomData)
-}
-
-struct Once<F, T>(Option<Pin<Box<F>>>, std::marker::PhantomData<fn() -> T>);
-
-impl<F: Future<Output = ()>, T> Stream for Once<F, T> {
-    type Item = Option<T>;
-
-    fn poll_next(
-        self: Pin<&mut Self>,
-        ctx: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Option<T>>> {
-        let this = self.get_mut();
-        let Some(future) = this.0.as_mut() else {
-            return std::task::Poll::Ready(None);
-        };
-        std::task::ready!(future.as_mut().poll(ctx));
-        this.0 = None;
-        std::task::Poll::Ready(Some(None))
+        let closed = async move { participant.closed().await };
+        Box::pin(stream::StreamExt::take_until(messages.map(Ok), closed))
     }
 }
 
