@@ -38,26 +38,6 @@ pub struct Inspection {
     pub entries: Vec<(FooterEntry, bool)>,
 }
 
-/// What a verification found.
-#[derive(Clone, Debug, Default)]
-pub struct VerifyReport {
-    /// Segments read.
-    pub segments: u64,
-    /// Bytes of them.
-    pub bytes: u64,
-    /// Records in them.
-    pub records: u64,
-    /// Segments that are damaged, and how.
-    pub damaged: Vec<(SegmentName, String)>,
-    /// Segments that the index does not know. The next full comparison merges them.
-    pub unknown: Vec<SegmentName>,
-    /// Segments that the index leads to and that are not in the bucket, besides those that are
-    /// marked as lost already.
-    pub missing: Vec<SegmentName>,
-    /// Entries of the index whose record is not where it says.
-    pub wrong_entries: u64,
-}
-
 pub(crate) fn list(shared: &Shared) -> Vec<SegmentReport> {
     let mut all: Vec<SegmentReport> = shared
         .index
@@ -146,37 +126,6 @@ pub(crate) async fn compare(shared: &Arc<Shared>) -> Result<Comparison, ColdErro
 
 /// What is told how far work is: segments done and in all.
 pub type Progress<'p> = dyn FnMut(u64, u64) + Send + 'p;
-
-pub(crate) async fn verify(
-    shared: &Arc<Shared>,
-    progress: &mut Progress<'_>,
-) -> Result<VerifyReport, ColdError> {
-    let Comparison {
-        listed,
-        unknown,
-        missing,
-    } = compare(shared).await?;
-    let mut report = VerifyReport {
-        unknown,
-        missing,
-        ..VerifyReport::default()
-    };
-    let total = listed.len() as u64;
-    for (done, (name, _)) in listed.iter().enumerate() {
-        progress(done as u64, total);
-        let Some(check) = verify_segment(shared, name).await? else {
-            continue;
-        };
-        report.segments += 1;
-        report.bytes += check.bytes;
-        report.records += check.records;
-        report.wrong_entries += check.wrong_entries;
-        let damage = check.damage.map(|damage| (name.clone(), damage));
-        report.damaged.extend(damage);
-    }
-    progress(total, total);
-    Ok(report)
-}
 
 /// None if there is no such segment.
 pub(crate) async fn verify_segment(

@@ -23,7 +23,7 @@ use crate::follow::announced::{Announcement, CatchUp};
 use crate::follow::reconcile;
 use crate::follow::{AskedAt, Follower};
 use crate::index::{Index, IndexError, LostCopy, WriterKey};
-use crate::inspect::{self, Comparison, SegmentCheck, SegmentReport, VerifyReport};
+use crate::inspect::{self, Comparison, SegmentCheck, SegmentReport};
 use crate::names::{KeyHash, SegmentName};
 use crate::observer::ColdObserver;
 use crate::options::ColdOptions;
@@ -480,19 +480,6 @@ impl ColdTier {
         name: &'a SegmentName,
     ) -> BoxFuture<'a, Result<inspect::Inspection, ColdError>> {
         Box::pin(inspect::inspect(&self.shared, name))
-    }
-
-    /// Reads every segment in the bucket as a whole and checks every byte, and the index against
-    /// it. Costs a GET for each segment, and its transfer. `progress` gets segments done and in
-    /// all.
-    ///
-    /// # Errors
-    /// [`ColdError`]: the bucket or the index failed; damage is in the report.
-    pub fn verify<'a>(
-        &'a self,
-        progress: &'a mut inspect::Progress<'a>,
-    ) -> BoxFuture<'a, Result<VerifyReport, ColdError>> {
-        Box::pin(inspect::verify(&self.shared, progress))
     }
 
     /// Compares the list of the segments in the bucket with the index.

@@ -11,7 +11,7 @@ use tokio::time::Duration;
 
 use crate::chaos::busy;
 use crate::key;
-use crate::node::Queue;
+use crate::node::{Queue, verify};
 use crate::world::World;
 
 #[tokio::test(start_paused = true)]
@@ -40,7 +40,7 @@ async fn overwritten_deleted_and_expired_entries_leave_the_bucket() {
     );
     assert!(status.is_collector && status.counts.collected_segments > 10);
     // What is in the bucket is what the index knows.
-    let report = node.tier.verify(&mut |_, _| {}).await.unwrap();
+    let report = verify(&node.tier).await;
     assert!(report.damaged.is_empty() && report.unknown.is_empty() && report.missing.is_empty());
     assert_eq!(report.segments, node.tier.list().len() as u64);
     node.crash().await;
@@ -305,7 +305,7 @@ async fn a_half_written_segment_gets_another_name_and_leaves_nothing() {
     world.drain(&node).await;
     assert_eq!(world.faults.injected() - before, 5);
     world.check(&node, true).await;
-    let report = node.tier.verify(&mut |_, _| {}).await.unwrap();
+    let report = verify(&node.tier).await;
     assert!(
         report.damaged.is_empty() && report.unknown.is_empty(),
         "{report:?}"

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use fonn_base::boxed::BoxFuture;
 use fonn_base::tasks::Tasks;
 use fonn_cold_tier::crash::CrashPoints;
+use fonn_cold_tier::names::SegmentName;
 use fonn_cold_tier::segment::{Facts, FlushMark, Version};
 use fonn_cold_tier::{
     Backlog, ColdObserver, ColdOptions, ColdTier, ObjectStore, SpillBatch, SpillCursor, SpillFact,
@@ -196,4 +197,32 @@ impl Node {
         }
         panic!("never: {what}: {:?}", self.tier.status());
     }
+}
+
+/// What a check of all segments in the bucket found.
+#[derive(Debug, Default)]
+pub struct Verification {
+    pub segments: u64,
+    pub damaged: Vec<String>,
+    pub unknown: Vec<SegmentName>,
+    pub missing: Vec<SegmentName>,
+    pub wrong_entries: u64,
+}
+
+/// Compares the bucket with the index and reads every segment.
+pub async fn verify(tier: &ColdTier) -> Verification {
+    let compared = tier.compare().await.unwrap();
+    let mut found = Verification {
+        unknown: compared.unknown,
+        missing: compared.missing,
+        ..Verification::default()
+    };
+    for (name, _) in &compared.listed {
+        if let Some(check) = tier.verify_segment(name).await.unwrap() {
+            found.segments += 1;
+            found.wrong_entries += check.wrong_entries;
+            found.damaged.extend(check.damage);
+        }
+    }
+    found
 }
