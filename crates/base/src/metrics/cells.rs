@@ -5,11 +5,8 @@
 //! for that is one writer per cell; a second one would lose counts, nothing worse.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-
-use parking_lot::Mutex;
 
 /// A number that its one writer adds to.
 #[derive(Debug, Default)]
@@ -220,58 +217,6 @@ impl HistogramSum {
     }
 }
 
-/// The cells of all threads: each takes its own, a scrape reads all.
-///
-/// Cells are kept when their thread ends, so that counters never go back; take them once for each
-/// thread of a fixed set, not for each connection.
-#[derive(Debug)]
-pub struct Shards<T>(Arc<Mutex<Vec<Arc<T>>>>);
-
-impl<T> Clone for Shards<T> {
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
-    }
-}
-
-impl<T> Default for Shards<T> {
-    fn default() -> Self {
-        Self(Arc::default())
-    }
-}
-
-impl<T: Default> Shards<T> {
-    /// New cells, for the calling thread to write.
-    #[must_use]
-    pub fn add(&self) -> Arc<T> {
-        let shard = Arc::new(T::default());
-        self.0.lock().push(Arc::clone(&shard));
-        shard
-    }
-
-    /// Shows the cells of each thread to `read`, in the order in which they were taken.
-    pub fn for_each(&self, mut read: impl FnMut(&T)) {
-        for shard in self.0.lock().iter() {
-            read(shard);
-        }
-    }
-
-    /// The sum of one counter over all threads.
-    #[must_use]
-    pub fn sum(&self, read: impl Fn(&T) -> u64) -> u64 {
-        let mut sum = 0u64;
-        self.for_each(|shard| sum = sum.wrapping_add(read(shard)));
-        sum
-    }
-
-    /// One histogram over all threads.
-    #[must_use]
-    pub fn sum_histogram(&self, read: impl Fn(&T) -> &LocalHistogram) -> HistogramSum {
-        let mut sum = HistogramSum::default();
-        self.for_each(|shard| sum.merge(read(shard)));
-        sum
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -313,12 +258,10 @@ mod tests {
             open: LocalGauge,
             latency: LocalHistogram,
         }
-        let shards = Shards::<Cells>::default();
+        let threads: [Cells; 4] = Default::default();
         std::thread::scope(|scope| {
-            for thread in 1..=4 {
-                let shards = &shards;
+            for (thread, cells) in (1..).zip(&threads) {
                 scope.spawn(move || {
-                    let cells = shards.add();
                     for _ in 0..1000 {
                         cells.requests.inc();
                         cells.latency.record(Duration::from_micros(thread));
@@ -328,9 +271,14 @@ mod tests {
                 });
             }
         });
-        assert_eq!(shards.sum(|cells| cells.requests.get()), 4000);
-        assert_eq!(shards.sum(|cells| cells.open.get()), 10);
-        let latency = shards.sum_histogram(|cells| &cells.latency);
+        let requests = threads.iter().map(|cells| cells.requests.get());
+        assert_eq!(requests.sum::<u64>(), 4000);
+        let open = threads.iter().map(|cells| cells.open.get());
+        assert_eq!(open.sum::<u64>(), 10);
+        let mut latency = HistogramSum::default();
+        threads
+            .iter()
+            .for_each(|cells| latency.merge(&cells.latency));
         assert_eq!(latency.count(), 4000);
         assert!((latency.sum_seconds() - 0.01).abs() < 1e-9);
         assert_eq!(latency.quantile(0.25), Some(Duration::from_nanos(1024)));

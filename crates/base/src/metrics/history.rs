@@ -209,7 +209,7 @@ fn push(samples: &mut VecDeque<Sample>, sample: Sample, count_max: usize) {
 mod tests {
     use super::*;
     use crate::metrics::Metrics;
-    use crate::metrics::cells::{LocalHistogram, Shards};
+    use crate::metrics::cells::{HistogramSum, LocalHistogram};
 
     fn named(name: &str, labels: &[(&str, &str)]) -> Series {
         let labels = labels.iter().map(|&(k, v)| (k.to_owned(), v.to_owned()));
@@ -228,10 +228,11 @@ mod tests {
         let metrics = Metrics::new();
         let gets = metrics.counter("fonn_gets_total", "Gets.").unwrap();
         let open = metrics.gauge("fonn_open", "Open.").unwrap();
-        let shards = Shards::<LocalHistogram>::default();
-        let latency = shards.add();
+        let latency = std::sync::Arc::new(LocalHistogram::default());
+        let scraped = std::sync::Arc::clone(&latency);
         metrics.on_scrape(move |snapshot| {
-            let sum = shards.sum_histogram(|it| it);
+            let mut sum = HistogramSum::default();
+            sum.merge(&scraped);
             snapshot.histogram("fonn_seconds", "Time.", &[("tier", "disk")], &sum);
         });
         let mut history = History::new(Options::default());
