@@ -67,12 +67,6 @@ impl Region {
         format!("{SEGMENTS}{self}/")
     }
 
-    /// Prefix of the keys of its checkpoints.
-    #[must_use]
-    pub fn checkpoints_prefix(&self) -> String {
-        format!("{CHECKPOINTS}{self}/")
-    }
-
     /// Key of what one of its nodes has read; the writer is one of its run.
     #[must_use]
     pub fn reads_key(&self, writer: WriterId) -> ObjectKey {
@@ -333,32 +327,6 @@ pub fn parse_reads_key(key: &str) -> Option<Region> {
     region.parse().ok()
 }
 
-/// Key of the manifest of checkpoint `n` of a writer.
-#[must_use]
-pub fn checkpoint_manifest(region: &Region, writer: &WriterId, n: u64) -> ObjectKey {
-    checkpoint(region, writer, n).key(CheckpointObject::Manifest)
-}
-
-/// Key of a part of checkpoint `n` of a writer.
-#[must_use]
-pub fn checkpoint_part(region: &Region, writer: &WriterId, n: u64, part: u32) -> ObjectKey {
-    checkpoint(region, writer, n).key(CheckpointObject::Part(part))
-}
-
-fn checkpoint(region: &Region, writer: &WriterId, n: u64) -> CheckpointName {
-    CheckpointName {
-        region: region.clone(),
-        writer: *writer,
-        n,
-    }
-}
-
-/// Key of an object that is written only to see whether the bucket works.
-#[must_use]
-pub fn probe_key(random: u128) -> ObjectKey {
-    object_key(&format!("v1/probe/{random:032x}"))
-}
-
 fn object_key(text: &str) -> ObjectKey {
     ObjectKey::new(text).expect("regions, ids and numbers are short and of allowed characters")
 }
@@ -402,6 +370,15 @@ mod tests {
 
     use super::*;
 
+    fn checkpoint() -> CheckpointName {
+        let SegmentName { region, writer, .. } = name();
+        CheckpointName {
+            region,
+            writer,
+            n: 7,
+        }
+    }
+
     fn name() -> SegmentName {
         SegmentName {
             region: "eu-1".parse().unwrap(),
@@ -429,30 +406,21 @@ mod tests {
         for text in ["", "eu-1", "eu-1//0", &short[..short.len() - 1]] {
             assert_eq!(SegmentName::parse_short(text), None, "{text}");
         }
-        let manifest = checkpoint_manifest(&name.region, &name.writer, 7);
+        let manifest = checkpoint().key(CheckpointObject::Manifest);
         assert_eq!(
             manifest.as_str(),
             format!("v1/idx/{base}/0000000000000007/manifest")
         );
-        let part = checkpoint_part(&name.region, &name.writer, 7, 31);
+        let part = checkpoint().key(CheckpointObject::Part(31));
         assert_eq!(
             part.as_str(),
             format!("v1/idx/{base}/0000000000000007/001f")
         );
         assert_eq!(name.region.lease_key().as_str(), "v1/lease/eu-1/collector");
-        assert_eq!(
-            probe_key(1).as_str(),
-            "v1/probe/00000000000000000000000000000001"
-        );
         assert!(
             name.key()
                 .as_str()
                 .starts_with(&name.region.segments_prefix())
-        );
-        assert!(
-            manifest
-                .as_str()
-                .starts_with(&name.region.checkpoints_prefix())
         );
     }
 
@@ -482,7 +450,7 @@ mod tests {
         ] {
             assert_eq!(SegmentName::parse(&bad), None, "{bad}");
         }
-        let part = checkpoint_part(&name().region, &name().writer, 7, 31).to_string();
+        let part = checkpoint().key(CheckpointObject::Part(31)).to_string();
         for bad in [
             part.replace("001f", "1f"),
             part.replace("001f", "0001f"),

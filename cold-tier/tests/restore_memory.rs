@@ -15,7 +15,7 @@ use fonn_cold_tier::checkpoint::{
     IndexEntry, Manifest, PartBuilder, PartFacts, SegmentFacts, SegmentState,
 };
 use fonn_cold_tier::names::{
-    KeyHash, Region, SegmentName, WriterId, checkpoint_manifest, checkpoint_part,
+    CheckpointName, CheckpointObject, KeyHash, Region, SegmentName, WriterId,
 };
 use fonn_cold_tier::segment::Version;
 use fonn_cold_tier::store::FsStore;
@@ -37,6 +37,11 @@ async fn write_checkpoint(store: &dyn ObjectStore, region: &Region) -> u64 {
         region: region.clone(),
         writer,
         seq: 0,
+    };
+    let checkpoint = CheckpointName {
+        region: region.clone(),
+        writer,
+        n: 0,
     };
     store.put(&segment.key(), "there".into()).await.unwrap();
     let mut random = SplitMix64::new(1);
@@ -60,7 +65,7 @@ async fn write_checkpoint(store: &dyn ObjectStore, region: &Region) -> u64 {
             .unwrap();
         }
         let (bytes, facts) = part.finish().unwrap();
-        let key = checkpoint_part(region, &writer, 0, parts.len() as u32);
+        let key = checkpoint.key(CheckpointObject::Part(parts.len() as u32));
         store.put(&key, bytes.into()).await.unwrap();
         parts.push(facts);
         number += PART_ENTRIES;
@@ -91,7 +96,7 @@ async fn write_checkpoint(store: &dyn ObjectStore, region: &Region) -> u64 {
         flush_marks: Vec::new(),
         parts,
     };
-    let key = checkpoint_manifest(region, &writer, 0);
+    let key = checkpoint.key(CheckpointObject::Manifest);
     let bytes = manifest.encode().unwrap();
     store.put(&key, bytes.into()).await.unwrap();
     len
