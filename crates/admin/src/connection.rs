@@ -16,29 +16,24 @@ use fonn_base::shutdown::Shutdown;
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::header::{CONNECTION, CONTENT_LENGTH, HeaderValue, WWW_AUTHENTICATE};
-use hyper::rt::Executor;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, Version};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use parking_lot::Mutex;
-use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
-use tokio::task::JoinSet;
 use tonic::Status;
 use tonic::body::Body;
 
 use super::calls::Calls;
 use super::grpc::{Limited, Source, is_grpc, is_health};
+use super::http2::{Streams, is_http2};
 use super::login::{Denied, Login};
 use super::origin::is_foreign;
 use super::places::is_crowded;
 use super::routes::Audience;
 use super::{HEAD_MAX_BYTES, Options, Routes};
 
-/// The beginning of every HTTP/2 connection (RFC 9113, section 3.4), as far as no request line of
-/// HTTP/1.1 has it too: no method begins like this.
-const HTTP2_MARK: &[u8; 3] = b"PRI";
 /// How often a peer of HTTP/2 is asked whether it is still there, and how long it may take.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
@@ -191,21 +186,6 @@ impl From<Denied> for Response<Body> {
     }
 }
 
-/// The requests of an HTTP/2 connection run as tasks that end with it.
-#[derive(Clone)]
-struct Streams(Arc<Mutex<JoinSet<()>>>);
-
-impl<F> Executor<F> for Streams
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    fn execute(&self, task: F) {
-        let mut tasks = self.0.lock();
-        while tasks.try_join_next().is_some() {}
-        tasks.spawn(task);
-    }
-}
-
 /// Serves a connection until it ends, has grown old, or `shutdown` is requested.
 pub(super) async fn serve(
     stream: TcpStream,
@@ -249,7 +229,7 @@ async fn serve_http(
     let options = site.options;
     let mut first = Vec::new();
     let is_http2 = tokio::select! {
-        detected = tokio::time::timeout(options.header_timeout, detect(&mut stream, &mut first)) => {
+        detected = tokio::time::timeout(options.header_timeout, is_http2(&mut stream, &mut first)) => {
             match detected {
                 Ok(Ok(is_http2)) => is_http2,
                 Ok(Err(_)) | Err(_) => return,
@@ -272,8 +252,7 @@ async fn serve_http(
         async move { Ok::<_, Infallible>(site.answer(request, peer, calls).await) }
     });
     if is_http2 {
-        let streams = Streams(Arc::default());
-        let connection = http2::Builder::new(streams)
+        let connection = http2::Builder::new(Streams::default())
             .timer(TokioTimer::new())
             .max_concurrent_streams(options.streams_max)
             .max_header_list_size(HEAD_MAX_BYTES as u32)
@@ -292,18 +271,6 @@ async fn serve_http(
         let connection = std::pin::pin!(connection);
         life.run(connection, |it| it.graceful_shutdown()).await;
     }
-}
-
-/// Reads until it is clear which version of HTTP is spoken; `first` has what was read. True for
-/// HTTP/2.
-async fn detect(stream: &mut (impl AsyncRead + Unpin), first: &mut Vec<u8>) -> io::Result<bool> {
-    while HTTP2_MARK.starts_with(first) && first.len() < HTTP2_MARK.len() {
-        let mut rest = stream.take((HTTP2_MARK.len() - first.len()) as u64);
-        if rest.read_buf(first).await? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-    }
-    Ok(first == HTTP2_MARK)
 }
 
 /// How long a connection lives.
@@ -339,38 +306,6 @@ impl Life {
         tokio::select! {
             result = &mut connection => ended(result),
             () = overdue => {}
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    async fn detected(bytes: &[u8]) -> (io::Result<bool>, Vec<u8>) {
-        let mut first = Vec::new();
-        let mut stream = bytes;
-        let result = detect(&mut stream, &mut first).await;
-        // Whatever was not read is still there.
-        first.extend_from_slice(stream);
-        (result, first)
-    }
-
-    #[tokio::test]
-    async fn the_version_is_found_from_the_first_bytes_and_none_is_lost() {
-        for (bytes, is_http2) in [
-            (&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], true),
-            (b"GET / HTTP/1.1\r\n", false),
-            (b"PUT / HTTP/1.1\r\n", false),
-            (b"PROPFIND / HTTP/1.1\r\n", false),
-            (b"\x80", false),
-        ] {
-            let (result, seen) = detected(bytes).await;
-            assert_eq!(result.unwrap(), is_http2);
-            assert_eq!(seen, bytes);
-        }
-        for bytes in [&b""[..], b"P", b"PR"] {
-            assert!(detected(bytes).await.0.is_err());
         }
     }
 }

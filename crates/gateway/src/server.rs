@@ -13,17 +13,15 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use fonn_admin::{Streams, is_http2};
 use fonn_auth::tls::Link;
 use fonn_base::shutdown::{self, Shutdown, ShutdownTrigger};
 use fonn_server::{ListenAddr, Listener};
 use hyper::Request;
 use hyper::body::Incoming;
-use hyper::rt::Executor;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use parking_lot::Mutex;
-use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
@@ -84,10 +82,6 @@ const STREAMS_MAX: u32 = 32;
 
 /// Bytes of a response that HTTP/2 buffers for a reader that is slow.
 const SEND_BUFFER_MAX_BYTES: usize = 256 << 10;
-
-/// The beginning of every HTTP/2 connection (RFC 9113, section 3.4), as far as no request line of
-/// HTTP/1.1 has it too.
-const HTTP2_MARK: &[u8; 3] = b"PRI";
 
 /// Wait after a failed accept, which usually means that file descriptors ran out.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
@@ -302,21 +296,6 @@ impl<S: Store> Drop for Entered<S> {
     }
 }
 
-/// The tasks of an HTTP/2 connection, which end with it.
-#[derive(Clone)]
-struct Streams(Arc<Mutex<JoinSet<()>>>);
-
-impl<F> Executor<F> for Streams
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    fn execute(&self, task: F) {
-        let mut tasks = self.0.lock();
-        while tasks.try_join_next().is_some() {}
-        tasks.spawn(task);
-    }
-}
-
 /// Serves one connection.
 async fn serve<S: Store + Unpin>(stream: TcpStream, entered: Entered<S>, stopped: Shutdown) {
     let front = &entered.place.0;
@@ -360,7 +339,7 @@ async fn serve_http<S: Store + Unpin>(
 ) {
     let mut first = Vec::new();
     let is_http2 = tokio::select! {
-        detected = detect(&mut stream, &mut first) => match detected {
+        detected = is_http2(&mut stream, &mut first) => match detected {
             Ok(is_http2) => is_http2,
             Err(_) => return,
         },
@@ -396,7 +375,7 @@ async fn serve_http<S: Store + Unpin>(
         if place.is_ok() {
             room = room.with_wide_windows();
         }
-        let connection = http2::Builder::new(Streams(Arc::default()))
+        let connection = http2::Builder::new(Streams::default())
             .timer(TokioTimer::new())
             .max_concurrent_streams(STREAMS_MAX)
             .max_header_list_size(room.head_max as u32)
@@ -416,18 +395,6 @@ async fn serve_http<S: Store + Unpin>(
         let connection = std::pin::pin!(connection);
         course.run(connection, |it| it.graceful_shutdown()).await;
     }
-}
-
-/// Reads until it is clear which version of HTTP is spoken; `first` has what was read. True for
-/// HTTP/2.
-async fn detect(stream: &mut (impl AsyncRead + Unpin), first: &mut Vec<u8>) -> io::Result<bool> {
-    while HTTP2_MARK.starts_with(first) && first.len() < HTTP2_MARK.len() {
-        let mut rest = stream.take((HTTP2_MARK.len() - first.len()) as u64);
-        if rest.read_buf(first).await? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-    }
-    Ok(first == HTTP2_MARK)
 }
 
 /// The course of a connection.
