@@ -20,6 +20,7 @@ pub mod fault;
 pub mod fs;
 pub mod key;
 pub mod limit;
+#[cfg(any(test, feature = "test-util"))]
 pub mod memory;
 pub mod meter;
 pub mod open;
@@ -48,6 +49,7 @@ pub use fault::FaultStore;
 pub use fs::FsStore;
 pub use key::ObjectKey;
 pub use limit::LimitStore;
+#[cfg(any(test, feature = "test-util"))]
 pub use memory::MemoryStore;
 pub use meter::MeterStore;
 pub use open::{OpenError, Opened, StoreOptions, open};
