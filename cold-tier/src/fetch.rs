@@ -188,11 +188,7 @@ pub(crate) async fn fetch(
 async fn lead(shared: &Arc<Shared>, space: u16, key: &[u8], location: &Location) -> Landed {
     let deadline = Instant::now() + shared.options.read_timeout;
     let counters = &shared.counters;
-    if !shared
-        .breaker
-        .lock()
-        .admit(shared.options.clock.monotonic_ms())
-    {
+    if !shared.breaker.lock().admit(shared.monotonic()) {
         Counters::add(&counters.unavailable, 1);
         return Landed::without(Fetched::Unavailable);
     }
@@ -209,12 +205,14 @@ async fn lead(shared: &Arc<Shared>, space: u16, key: &[u8], location: &Location)
         landed = attempt(shared, wanted, location, deadline).await;
     }
     let fetched = &landed.fetched;
-    let now_ms = shared.options.clock.monotonic_ms();
     match fetched {
         Fetched::Hit(_) | Fetched::Gone | Fetched::Damaged | Fetched::Unsupported => {
-            shared.breaker.lock().succeeded()
+            shared.breaker.lock().succeed();
         }
-        Fetched::Deadline | Fetched::Unavailable => shared.breaker.lock().failed(now_ms),
+        Fetched::Deadline | Fetched::Unavailable => {
+            let mut breaker = shared.breaker.lock();
+            breaker.fail(shared.monotonic(), &mut shared.random.lock());
+        }
     }
     let counter = match fetched {
         Fetched::Hit(_) => {

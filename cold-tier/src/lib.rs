@@ -12,7 +12,6 @@
 //! The order of copies is that of [`segment::Version`]: whatever arrives in whatever order, the
 //! highest wins. What an index cannot find in its own data is not asked of the bucket.
 
-mod breaker;
 pub mod checkpoint;
 mod checkpointer;
 mod codec;
@@ -43,7 +42,6 @@ pub mod store;
 mod tier;
 mod upload;
 
-pub use breaker::BreakerState;
 pub use codec::{FixedCodec, ValueCodec};
 pub use error::ColdError;
 pub use fetch::{ColdEntry, Fetched, Found, Location, Reading};

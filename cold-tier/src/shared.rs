@@ -7,6 +7,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use fonn_base::backoff::Backoff;
+use fonn_base::breaker::{self, Breaker};
 use fonn_base::pool::{BlockingPool, run_blocking};
 use fonn_base::random::SplitMix64;
 use fonn_base::tasks::Tasks;
@@ -15,7 +17,6 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 
-use crate::breaker::Breaker;
 use crate::error::ColdError;
 use crate::fetch::{Durations, Landed};
 use crate::flight::Flights;
@@ -59,7 +60,7 @@ pub(crate) struct Shared {
     pub(crate) store: Arc<dyn ObjectStore>,
     pub(crate) observer: Arc<dyn ColdObserver>,
     pub(crate) index: Index,
-    pub(crate) breaker: Mutex<Breaker>,
+    pub(crate) breaker: Mutex<Breaker<Duration>>,
     pub(crate) flights: Flights<(u32, u64), Landed>,
     pub(crate) read_durations: Durations,
     pub(crate) uploads: MemoryGate,
@@ -114,7 +115,16 @@ impl Shared {
         let transfer = options.transfer_bytes();
         let is_ready = index.is_complete();
         Ok(Self {
-            breaker: Mutex::default(),
+            breaker: Mutex::new(Breaker::new(breaker::Options {
+                failures_max: 5,
+                wait: Backoff {
+                    base: Duration::from_secs(1),
+                    cap: Duration::from_secs(30),
+                    attempts_max: u32::MAX,
+                },
+                // A read ends within its own timeout.
+                probe_timeout: options.read_timeout.max(Duration::from_secs(1)),
+            })),
             flights: Flights::default(),
             read_durations: Durations::default(),
             uploads: MemoryGate::new(transfer / 4 * 3),
@@ -192,6 +202,11 @@ impl Shared {
                 }
             }
         }
+    }
+
+    /// The time of a clock that never goes back.
+    pub(crate) fn monotonic(&self) -> Duration {
+        Duration::from_millis(self.options.clock.monotonic_ms())
     }
 
     pub(crate) fn wall_ms(&self) -> u64 {

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use fonn_base::breaker::Position;
 use parking_lot::Mutex;
 
-use crate::breaker::BreakerState;
 use crate::names::SegmentName;
 use crate::spill::source::Backlog;
 use crate::store::StoreError;
@@ -181,7 +181,7 @@ pub struct ColdStatus {
     /// Age of the oldest of that; zero if there is none.
     pub backlog_age: Duration,
     /// The circuit breaker of cold reads.
-    pub breaker: BreakerState,
+    pub breaker: Position,
     /// The last failure of the bucket.
     pub last_error: Option<LastError>,
     /// Unix time in milliseconds of the last checkpoint that this process wrote; 0: none.

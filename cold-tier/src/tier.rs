@@ -417,7 +417,7 @@ impl ColdTier {
             index_disk_bytes: shared.index.disk_bytes(),
             backlog,
             backlog_age: backlog.age(now_ms),
-            breaker: shared.breaker.lock().state(),
+            breaker: shared.breaker.lock().position(),
             last_error: shared.counters.last_error(),
             checkpoint_ms: shared.counters.checkpoint_ms.load(Ordering::Relaxed),
             reconciled_ms: shared.counters.reconciled_ms.load(Ordering::Relaxed),

@@ -9,6 +9,7 @@ pub mod ack;
 pub mod allocator;
 pub mod backoff;
 pub mod boxed;
+pub mod breaker;
 pub mod clock;
 pub mod config;
 pub mod duration;

@@ -8,13 +8,13 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use fonn_base::breaker::{Breaker, Position};
 use fonn_base::random::SplitMix64;
 use fonn_proto::peer::{Envelope, HEAD_LEN, OVERHEAD_LEN_MAX, Refusal, Reply, Request};
 use fonn_proto::{BatchStep, Command, ServerCommand};
 use parking_lot::Mutex;
 
 use super::answer::Answer;
-use super::breaker::{Breaker, Position};
 use super::lane::{Lane, drive};
 use super::stats::Stats;
 use super::waiters::Ticket;

@@ -14,10 +14,10 @@
 //! - **Deadlines.** A request that is not answered in time is given up. Its id is not used again
 //!   until the late reply came, which is dropped, or the connection ended.
 //! - **Failures.** When a connection ends, all its callers are told, and whether their request may
-//!   have been executed. A [`breaker`] then refuses requests for a while, longer each time.
+//!   have been executed. A [`breaker`](fonn_base::breaker) then refuses requests for a while,
+//!   longer each time.
 
 mod answer;
-pub mod breaker;
 mod client;
 mod lane;
 mod link;
@@ -39,6 +39,7 @@ pub use answer::Answer;
 pub use client::{Client, Health, Pending, Timing, WeakClient};
 use fonn_auth::tls::Tls;
 use fonn_base::backoff::Backoff;
+use fonn_base::breaker;
 pub use stats::{PeerMetrics, Stats};
 
 /// How to talk to a member.

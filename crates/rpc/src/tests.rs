@@ -11,6 +11,7 @@ use fonn_proto::outcome::{Hit, Value};
 use fonn_proto::peer::{Envelope, Refusal, Reply, Request};
 use fonn_proto::{Command, ExpirySpec, Get, Outcome, Store};
 
+use fonn_base::breaker::Position;
 use fonn_base::metrics::Metrics;
 
 use super::*;
@@ -404,7 +405,7 @@ async fn a_member_that_comes_back_is_asked_again() {
         drop(connection);
         assert_eq!(pending.await.unwrap_err(), CallError::Closed);
     }
-    assert_eq!(client.health().breaker, breaker::Position::Open);
+    assert_eq!(client.health().breaker, Position::Open);
     let (pending, now) = loop {
         let now = Instant::now();
         match begin_at(&client, b"key", LONG, now) {
@@ -420,7 +421,7 @@ async fn a_member_that_comes_back_is_asked_again() {
     let request = connection.request().await;
     connection.reply(&request, &hit(b"back")).await;
     assert_eq!(value(&pending.await.unwrap()), b"back");
-    assert_eq!(client.health().breaker, breaker::Position::Closed);
+    assert_eq!(client.health().breaker, Position::Closed);
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt::Write as _;
 
 use fonn_base::boxed::BoxFuture;
+use fonn_base::breaker::Position;
 use fonn_base::clock::Clock;
 use fonn_base::entry::Space;
 use fonn_cold_tier::checkpoint::SegmentState;
@@ -12,8 +13,8 @@ use fonn_cold_tier::segment::FORMAT;
 use fonn_cold_tier::store::probe::{self, Outcome};
 use fonn_cold_tier::store::{Location, Opened, Operation, StoreErrorKind};
 use fonn_cold_tier::{
-    BreakerState, ColdError as TierError, ColdStatus as TierStatus, ColdTier, Fetched, Found,
-    RefusedFooter, SegmentReport,
+    ColdError as TierError, ColdStatus as TierStatus, ColdTier, Fetched, Found, RefusedFooter,
+    SegmentReport,
 };
 use fonn_proto::WriterId;
 use fonn_proto::grpc::v1::{
@@ -132,7 +133,7 @@ fn trouble(status: &TierStatus, is_failing: bool) -> String {
         "the local index failed; restart the node to have it built again".to_owned()
     } else if is_failing {
         format!("nothing can be brought into the bucket{}", because())
-    } else if status.breaker != BreakerState::Closed {
+    } else if status.breaker != Position::Closed {
         format!("reads are refused for a while{}", because())
     } else if status.lost_segments > 0 {
         let lost = status.lost_segments;

@@ -1,14 +1,15 @@
-//! When to stop asking a member that does not answer, and when to try again.
+//! When to stop asking a member or a bucket that does not answer, and when to try again.
 //!
 //! Pure: it reads no clock and draws no numbers. Closed, all requests pass. After a number of
 //! failures in a row it opens: no request passes until a wait is over, which grows with every
 //! failure ([`Backoff`]). Then it is half open: one request passes. Its success closes the breaker,
 //! its failure opens it again.
 
+use std::ops::Add;
 use std::time::{Duration, Instant};
 
-use fonn_base::backoff::Backoff;
-use fonn_base::random::SplitMix64;
+use crate::backoff::Backoff;
+use crate::random::SplitMix64;
 
 /// How a [`Breaker`] decides.
 #[derive(Clone, Copy, Debug)]
@@ -22,20 +23,20 @@ pub struct Options {
     pub probe_timeout: Duration,
 }
 
-/// Whether a member may be asked.
+/// Whether the other side may be asked. `T` is the time of a clock that never goes back.
 #[derive(Clone, Debug)]
-pub struct Breaker {
+pub struct Breaker<T = Instant> {
     options: Options,
-    state: State,
+    state: State<T>,
     /// Failures since the last success.
     failures: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum State<T> {
     Closed,
-    Open { until: Instant },
-    HalfOpen { asked: Instant },
+    Open { until: T },
+    HalfOpen { asked: T },
 }
 
 /// The state of a [`Breaker`], for people.
@@ -49,7 +50,7 @@ pub enum Position {
     HalfOpen,
 }
 
-impl Breaker {
+impl<T: Copy + PartialOrd + Add<Duration, Output = T>> Breaker<T> {
     /// A closed one.
     #[must_use]
     pub fn new(options: Options) -> Self {
@@ -62,7 +63,7 @@ impl Breaker {
 
     /// Whether a request may be sent at `now`. Where it may, its end has to be told.
     #[inline]
-    pub fn admit(&mut self, now: Instant) -> bool {
+    pub fn admit(&mut self, now: T) -> bool {
         match self.state {
             State::Closed => true,
             State::Open { until } if now < until => false,
@@ -74,16 +75,16 @@ impl Breaker {
         }
     }
 
-    /// The member answered.
+    /// The other side answered.
     #[inline]
     pub fn succeed(&mut self) {
         self.failures = 0;
         self.state = State::Closed;
     }
 
-    /// The member could not be reached, hung up, or did not answer in time. Failures that come in
+    /// The other side could not be reached, or did not answer in time. Failures that come in
     /// while it is open are those of requests sent before, and change nothing.
-    pub fn fail(&mut self, now: Instant, random: &mut SplitMix64) {
+    pub fn fail(&mut self, now: T, random: &mut SplitMix64) {
         let failures_max = self.options.failures_max.max(1);
         match self.state {
             State::Open { .. } => return,
