@@ -1,25 +1,17 @@
 //! Base64 (RFC 4648, section 4, with padding) for binary keys: flag `b`.
 
+use base64::Engine as _;
+use base64::alphabet;
+use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
+
 use crate::Out;
 use crate::command::MEMCACHED_KEY_LEN_MAX;
 
-const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
-/// Not a digit of base64.
-const INVALID: u8 = 0xff;
-
-const VALUES: [u8; 256] = values();
-
-#[allow(clippy::indexing_slicing)] // Evaluated by the compiler.
-const fn values() -> [u8; 256] {
-    let mut values = [INVALID; 256];
-    let mut value = 0;
-    while value < ALPHABET.len() {
-        values[ALPHABET[value] as usize] = value as u8;
-        value += 1;
-    }
-    values
-}
+/// Unused bits of the last digit may be anything, as in memcached.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
+);
 
 /// Room for the longest key that can be decoded: the encoded one is bound by the key length.
 const DECODED_LEN_MAX: usize = MEMCACHED_KEY_LEN_MAX / 4 * 3;
@@ -36,62 +28,20 @@ impl Default for KeyBuffer {
 
 impl KeyBuffer {
     /// Decodes a key. None if it is empty, no base64, not padded to groups of four, or too long.
-    ///
-    /// Unused bits of the last digit may be anything, as in memcached.
     pub(super) fn decode(&mut self, encoded: &[u8]) -> Option<&[u8]> {
-        let (groups, []) = encoded.as_chunks::<4>() else {
-            return None;
-        };
-        let (last, full) = groups.split_last()?;
-        let mut len = 0_usize;
-        for group in full {
-            let bytes = decode_group(group)?;
-            len = self.append(len, &bytes)?;
-        }
-        let (bytes, count) = match last {
-            [a, b, b'=', b'='] => (decode_group(&[*a, *b, b'A', b'A'])?, 1),
-            [a, b, c, b'='] => (decode_group(&[*a, *b, *c, b'A'])?, 2),
-            group => (decode_group(group)?, 3),
-        };
-        len = self.append(len, bytes.get(..count)?)?;
-        self.0.get(..len)
+        let len = BASE64.decode_slice(encoded, &mut self.0).ok()?;
+        self.0.get(..len).filter(|key| !key.is_empty())
     }
-
-    fn append(&mut self, at: usize, bytes: &[u8]) -> Option<usize> {
-        let end = at.checked_add(bytes.len())?;
-        self.0.get_mut(at..end)?.copy_from_slice(bytes);
-        Some(end)
-    }
-}
-
-fn decode_group(group: &[u8; 4]) -> Option<[u8; 3]> {
-    let mut bits = 0_u32;
-    for digit in group {
-        let value = *VALUES.get(usize::from(*digit))?;
-        if value == INVALID {
-            return None;
-        }
-        bits = (bits << 6) | u32::from(value);
-    }
-    let [_, first, second, third] = bits.to_be_bytes();
-    Some([first, second, third])
 }
 
 /// Writes bytes as base64.
 pub(super) fn put_encoded(bytes: &[u8], out: &mut Out) {
-    for group in bytes.chunks(3) {
-        let (bits, digit_count) = match *group {
-            [a, b, c] => (u32::from_be_bytes([0, a, b, c]), 4),
-            [a, b] => (u32::from_be_bytes([0, a, b, 0]), 3),
-            [a] => (u32::from_be_bytes([0, a, 0, 0]), 2),
-            _ => return,
-        };
-        let mut text = *b"====";
-        for (digit, shift) in text.iter_mut().zip([18, 12, 6, 0]).take(digit_count) {
-            let value = (bits >> shift) & 63;
-            *digit = ALPHABET.get(value as usize).copied().unwrap_or(b'=');
-        }
-        out.put(&text);
+    // Whole groups of three bytes, so that only the last chunk is padded.
+    for chunk in bytes.chunks(DECODED_LEN_MAX) {
+        let mut text = [0; DECODED_LEN_MAX / 3 * 4];
+        // It fits.
+        let len = BASE64.encode_slice(chunk, &mut text).unwrap_or(0);
+        out.put(text.get(..len).unwrap_or_default());
     }
 }
 
