@@ -59,8 +59,8 @@ impl Answer {
     #[inline]
     pub fn reply(&self) -> Result<Reply<'_>, DecodeError> {
         match &self.body {
-            Body::Copied(body) => Reply::decode(&self.head, body),
-            Body::Shared(body) => Reply::decode_shared(&self.head, body, body),
+            Body::Copied(body) => Reply::decode(&self.head, body, None),
+            Body::Shared(body) => Reply::decode(&self.head, body, Some(body)),
         }
     }
 }

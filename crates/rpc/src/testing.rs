@@ -32,7 +32,7 @@ impl Received {
     }
 
     pub fn key(&self) -> Vec<u8> {
-        match Request::decode(&self.head, &self.body).unwrap() {
+        match Request::decode(&self.head, &self.body, None).unwrap() {
             Request::Command(Command::Get(get)) => get.key.to_vec(),
             Request::Command(Command::Store(store)) => store.key.to_vec(),
             other => panic!("{other:?}"),

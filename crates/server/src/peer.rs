@@ -396,7 +396,7 @@ impl<'c, S: Service> Peer<'c, S> {
 
     #[inline]
     fn request(&mut self, head: Head, body: &[u8], chunk: &Chunk, cx: &mut Context<'_>) {
-        let request = match Request::decode(&head, body) {
+        let request = match Request::decode(&head, body, None) {
             Ok(request) => request,
             Err(error) => {
                 self.shared.service.count(Event::ProtocolError, 1);

@@ -437,3 +437,31 @@ impl Flags {
         }
     }
 }
+
+/// Writes a frame with the fields that `write` writes. Nothing is written if it is too long.
+#[inline]
+pub(super) fn encode<'v>(
+    kind: Kind,
+    envelope: Envelope,
+    body_len_max: u32,
+    out: &mut Out,
+    write: impl FnOnce(&mut Writer<'_>) -> Result<(u8, u16, Value<'v>), TooLong>,
+) -> Result<(), TooLong> {
+    let mut writer = Writer::new(out);
+    match write(&mut writer) {
+        Ok((opcode, flags, payload)) => {
+            let sealed = Sealed {
+                kind,
+                opcode,
+                flags,
+                envelope,
+                body_len_max,
+            };
+            writer.finish(&sealed, &payload)
+        }
+        Err(error) => {
+            writer.undo();
+            Err(error)
+        }
+    }
+}

@@ -14,7 +14,7 @@ pub use flushes::{Flush, Flushes, FlushesBuilder};
 pub use page::{Page, PageBuilder};
 
 use super::entry::Entry;
-use super::field::{Flags, Reader, Sealed, Writer};
+use super::field::{Flags, Reader, Writer, encode};
 use super::head::{Envelope, Head, Kind};
 use super::{DecodeError, SlotSet, TooLong};
 use crate::outcome::Value;
@@ -116,7 +116,9 @@ impl<'a> Reply<'a> {
     ) -> Result<(), TooLong> {
         match self {
             Self::Outcome(outcome) => Self::encode_outcome(outcome, envelope, body_len_max, out),
-            _ => encode(envelope, body_len_max, out, |writer| self.write(writer)),
+            _ => encode(Kind::Reply, envelope, body_len_max, out, |writer| {
+                self.write(writer)
+            }),
         }
     }
 
@@ -131,7 +133,7 @@ impl<'a> Reply<'a> {
         body_len_max: u32,
         out: &mut Out,
     ) -> Result<(), TooLong> {
-        encode(envelope, body_len_max, out, |writer| {
+        encode(Kind::Reply, envelope, body_len_max, out, |writer| {
             Ok(outcome::write(outcome, writer))
         })
     }
@@ -167,32 +169,16 @@ impl<'a> Reply<'a> {
         })
     }
 
-    /// Reads a reply from a frame of replies. Keys and values are parts of `body`.
+    /// Reads a reply from a frame of replies. Keys and values are parts of `body`. Large values are
+    /// shared with `source`, if it is given; `body` is a part of it.
     ///
     /// # Errors
     /// If it is malformed.
-    #[inline]
-    pub fn decode(head: &Head, body: &'a [u8]) -> Result<Self, DecodeError> {
-        Self::decode_from(head, body, None)
-    }
-
-    /// As [`Reply::decode`]; large values are shared with `source`, which `body` is a part of.
-    ///
-    /// # Errors
-    /// As [`Reply::decode`].
     ///
     /// # Panics
     /// If `body` is no part of `source`, and a value in it is large.
-    pub fn decode_shared(
-        head: &Head,
-        body: &'a [u8],
-        source: &'a Bytes,
-    ) -> Result<Self, DecodeError> {
-        Self::decode_from(head, body, Some(source))
-    }
-
     #[inline]
-    fn decode_from(
+    pub fn decode(
         head: &Head,
         body: &'a [u8],
         source: Option<&'a Bytes>,
@@ -227,31 +213,5 @@ impl<'a> Reply<'a> {
         };
         flags.end()?;
         reader.end(reply)
-    }
-}
-
-#[inline]
-fn encode<'v>(
-    envelope: Envelope,
-    body_len_max: u32,
-    out: &mut Out,
-    write: impl FnOnce(&mut Writer<'_>) -> Result<(u8, u16, Value<'v>), TooLong>,
-) -> Result<(), TooLong> {
-    let mut writer = Writer::new(out);
-    match write(&mut writer) {
-        Ok((opcode, flags, payload)) => {
-            let sealed = Sealed {
-                kind: Kind::Reply,
-                opcode,
-                flags,
-                envelope,
-                body_len_max,
-            };
-            writer.finish(&sealed, &payload)
-        }
-        Err(error) => {
-            writer.undo();
-            Err(error)
-        }
     }
 }

@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 pub use self::writers::{WriterNames, WriterNamesBuilder};
 use super::entry::Entry;
-use super::field::{Flags, Reader, Sealed, Writer, bit};
+use super::field::{Flags, Reader, Writer, bit, encode};
 use super::head::{Envelope, Head, Kind};
 use super::{DecodeError, SlotSet, TooLong};
 use crate::outcome::Value;
@@ -117,23 +117,9 @@ impl<'a> Request<'a> {
         source: Option<&Bytes>,
         out: &mut Out,
     ) -> Result<(), TooLong> {
-        let mut writer = Writer::new(out);
-        match self.write(&mut writer, source) {
-            Ok((opcode, flags, payload)) => {
-                let sealed = Sealed {
-                    kind: Kind::Request,
-                    opcode,
-                    flags,
-                    envelope,
-                    body_len_max,
-                };
-                writer.finish(&sealed, &payload)
-            }
-            Err(error) => {
-                writer.undo();
-                Err(error)
-            }
-        }
+        encode(Kind::Request, envelope, body_len_max, out, |writer| {
+            self.write(writer, source)
+        })
     }
 
     /// Writes the fields; returns opcode, flags and what comes behind the fields.
@@ -185,33 +171,16 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// Reads a request from a frame of requests. Keys and values are parts of `body`.
+    /// Reads a request from a frame of requests. Keys and values are parts of `body`. Large values are
+    /// shared with `source`, if it is given; `body` is a part of it.
     ///
     /// # Errors
     /// If it is malformed: it is answered with a [`Refusal`](super::Refusal).
-    #[inline]
-    pub fn decode(head: &Head, body: &'a [u8]) -> Result<Self, DecodeError> {
-        Self::decode_from(head, body, None)
-    }
-
-    /// As [`Request::decode`]; large values of entries are shared with `source`, which `body` is a
-    /// part of.
-    ///
-    /// # Errors
-    /// As [`Request::decode`].
     ///
     /// # Panics
     /// If `body` is no part of `source`, and a value in it is large.
-    pub fn decode_shared(
-        head: &Head,
-        body: &'a [u8],
-        source: &'a Bytes,
-    ) -> Result<Self, DecodeError> {
-        Self::decode_from(head, body, Some(source))
-    }
-
     #[inline]
-    fn decode_from(
+    pub fn decode(
         head: &Head,
         body: &'a [u8],
         source: Option<&'a Bytes>,

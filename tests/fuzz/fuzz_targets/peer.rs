@@ -39,12 +39,12 @@ fuzz_target!(|input: (bool, Vec<u8>)| {
                 let mut out = Out::new();
                 match kind {
                     Kind::Request => {
-                        if let Ok(request) = Request::decode(&head, body) {
+                        if let Ok(request) = Request::decode(&head, body, None) {
                             let written = request.encode(head.envelope, u32::MAX, None, &mut out);
                             assert!(written.is_ok() && out.len() <= len);
                         }
                     }
-                    Kind::Reply => match Reply::decode(&head, body) {
+                    Kind::Reply => match Reply::decode(&head, body, None) {
                         Ok(Reply::Page(page)) => assert!(page.iter().count() <= body.len()),
                         Ok(reply) => {
                             let written = reply.encode(head.envelope, u32::MAX, &mut out);

@@ -99,7 +99,7 @@ fn ask_as_a_newer_one(member: SocketAddr) -> Result<()> {
                     3 => Reply::Pong,
                     _ => Reply::Refused(Refusal::Unsupported),
                 };
-                ensure!(Reply::decode(&head, body)? == expected, "{head:?}");
+                ensure!(Reply::decode(&head, body, None)? == expected, "{head:?}");
                 len
             }
             _ => 0,

@@ -135,7 +135,7 @@ impl Owned {
     ) {
         let service = &shared.service;
         let space = Space(self.head.envelope.space);
-        match Request::decode_shared(&self.head, &self.body, &self.body) {
+        match Request::decode(&self.head, &self.body, Some(&self.body)) {
             Ok(Request::Command(_)) if self.is_overdue() => {
                 service.count(Event::Busy, 1);
                 word(&Reply::Outcome(Outcome::Failed(Failure::Busy)));

@@ -94,7 +94,7 @@ proptest! {
         let Ok(Step::Frame { head, body: found, .. }) = next(Kind::Request, &bytes, u32::MAX) else {
             panic!("a frame");
         };
-        if let Ok(request) = Request::decode(&head, found) {
+        if let Ok(request) = Request::decode(&head, found, None) {
             // There is one encoding of each request, but for an expiry that need not be told.
             let again = encoded(&request, head.envelope);
             let may_tell_never = match request {
@@ -107,7 +107,7 @@ proptest! {
         let Ok(Step::Frame { head, body: found, .. }) = next(Kind::Reply, &bytes, u32::MAX) else {
             panic!("a frame");
         };
-        if let Ok(Reply::Page(page)) = Reply::decode(&head, found) {
+        if let Ok(Reply::Page(page)) = Reply::decode(&head, found, None) {
             prop_assert!(page.iter().count() <= found.len());
         }
     }
@@ -121,7 +121,7 @@ proptest! {
             panic!("a frame");
         };
         if !body.is_empty() {
-            let _ = Request::decode(&head, &body[..cut % body.len()]);
+            let _ = Request::decode(&head, &body[..cut % body.len()], None);
         }
     }
 }
@@ -185,7 +185,7 @@ fn what_a_newer_version_may_send_is_told_from_what_is_broken() {
         let Ok(Step::Frame { head, body, .. }) = next(Kind::Request, &bytes, u32::MAX) else {
             panic!("a frame");
         };
-        Refusal::from(Request::decode(&head, body).unwrap_err())
+        Refusal::from(Request::decode(&head, body, None).unwrap_err())
     };
     assert_eq!(refusal(0x1f, 0, b""), Refusal::Unsupported);
     assert_eq!(refusal(0x77, 0, b""), Refusal::Unsupported);
@@ -223,7 +223,7 @@ fn an_entry_of_another_space_than_its_request_is_refused() {
     let Ok(Step::Frame { head, body, .. }) = next(Kind::Request, &bytes, u32::MAX) else {
         panic!("a frame");
     };
-    assert!(Request::decode(&head, body).is_err());
+    assert!(Request::decode(&head, body, None).is_err());
 }
 
 #[test]

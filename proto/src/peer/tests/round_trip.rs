@@ -47,8 +47,8 @@ fn check_request(request: &Request<'_>, envelope: Envelope, source: Option<&Byte
         panic!("a frame");
     };
     assert_eq!((len, head.envelope), (stream.len(), envelope));
-    assert_eq!(&Request::decode(&head, body).unwrap(), request);
-    let shared = Request::decode_shared(&head, body, &stream).unwrap();
+    assert_eq!(&Request::decode(&head, body, None).unwrap(), request);
+    let shared = Request::decode(&head, body, Some(&stream)).unwrap();
     assert_eq!(&plain(shared), request);
     stream.to_vec()
 }
@@ -88,8 +88,8 @@ fn check_reply(reply: &Reply<'_>, envelope: Envelope) -> Vec<u8> {
         panic!("a frame");
     };
     assert_eq!((len, head.envelope), (stream.len(), envelope));
-    assert_eq!(&Reply::decode(&head, body).unwrap(), reply);
-    let shared = match Reply::decode_shared(&head, body, &stream).unwrap() {
+    assert_eq!(&Reply::decode(&head, body, None).unwrap(), reply);
+    let shared = match Reply::decode(&head, body, Some(&stream)).unwrap() {
         Reply::Entry(entry) => Reply::Entry(plain_entry(entry)),
         Reply::Outcome(crate::Outcome::Hit(hit)) => Reply::Outcome(crate::Outcome::Hit(Hit {
             value: plain_value(hit.value),
@@ -248,7 +248,7 @@ proptest! {
         prop_assert_eq!(&frames(Kind::Request, &stream, &reads), &whole);
         for ((head, body), (envelope, command)) in whole.iter().zip(&sent) {
             prop_assert_eq!(head.envelope, *envelope);
-            let request = Request::decode(head, body).unwrap();
+            let request = Request::decode(head, body, None).unwrap();
             prop_assert_eq!(request, Request::Command(fill(command.clone(), &pool)));
         }
     }
