@@ -2,10 +2,10 @@
 //!
 //! A program describes its settings once, as a struct of `Option` and `Vec` fields inside
 //! [`layer!`](crate::layer), deriving `clap::Args` or `clap::Parser` (flags, and the environment
-//! through `#[arg(env = "FONN_…")]`) and `serde::Deserialize`. [`parse_args`] reads the first two
-//! layers, [`load_file`] the third, [`Layer::over`] combines them ([`load_layers`] is all that, and
-//! tells where each value comes from), and the program fills in its defaults. What is in force
-//! while it runs is kept in [`InForce`].
+//! through `#[arg(env = "FONN_…")]`) and `serde::Deserialize`. [`load_layers`] parses the first two
+//! layers, reads the third as [`load_file`] does, combines them by [`Layer::over`], and tells where
+//! each value comes from. Then the program fills in its defaults. What is in force while it runs is
+//! kept in [`InForce`].
 //!
 //! Invariant: every [`ConfigError`] is one sentence that names the flag or key, the value, and what
 //! would be accepted.
@@ -370,20 +370,8 @@ impl Early {
     }
 }
 
-/// Parses flags and environment; `args` begins with the program's name, like
-/// `std::env::args_os()`.
-///
-/// # Errors
-/// [`Early::Info`] for `--help` and `--version`, else [`ConfigError::Usage`].
-pub fn parse_args<T, I>(args: I) -> Result<T, Early>
-where
-    T: clap::Parser,
-    I: IntoIterator<Item: Into<OsString> + Clone>,
-{
-    parse_matches(args).map(|(parsed, _)| parsed)
-}
-
-/// The same, and the source of each value.
+/// Parses flags and environment, and gives the source of each value; `args` begins with the
+/// program's name, like `std::env::args_os()`.
 fn parse_matches<T, I>(args: I) -> Result<(T, ArgMatches), Early>
 where
     T: clap::Parser,

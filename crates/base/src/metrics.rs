@@ -92,32 +92,6 @@ impl Metrics {
         })
     }
 
-    /// A gauge for each value of a label.
-    ///
-    /// # Errors
-    /// As [`Metrics::counter`].
-    pub fn gauges<L: Label>(&self, name: &str, help: &str) -> Result<Set<L, IntGauge>, Error> {
-        self.set(|label: L| {
-            IntGauge::with_opts(Opts::new(name, help).const_label(L::NAME, label.as_str()))
-        })
-    }
-
-    /// A histogram for each value of a label.
-    ///
-    /// # Errors
-    /// As [`Metrics::counter`].
-    pub fn histograms<L: Label>(
-        &self,
-        name: &str,
-        help: &str,
-        bounds: &[f64],
-    ) -> Result<Set<L, Histogram>, Error> {
-        self.set(|label: L| {
-            let opts = HistogramOpts::new(name, help).const_label(L::NAME, label.as_str());
-            Histogram::with_opts(opts.buckets(bounds.to_vec()))
-        })
-    }
-
     /// Calls `source` at each scrape to add samples. It must not block, and should take no lock
     /// that a hot path holds for long.
     pub fn on_scrape(&self, source: impl Fn(&mut Snapshot) + Send + Sync + 'static) {

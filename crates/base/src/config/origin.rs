@@ -62,7 +62,8 @@ impl Origins {
 /// of the process; `parts` are the file that they name, and their layer.
 ///
 /// # Errors
-/// As [`parse_args`](super::parse_args) and [`load_file`].
+/// [`Early::Info`] for `--help` and `--version`, [`ConfigError::Usage`](super::ConfigError::Usage)
+/// for bad flags, else as [`load_file`].
 pub fn load_layers<C, T, I>(
     args: I,
     parts: impl FnOnce(C) -> (Option<PathBuf>, T),

@@ -34,7 +34,8 @@ fn file(text: &str) -> Result<Settings, ConfigError> {
 }
 
 fn args(args: &[&str]) -> Result<Settings, Early> {
-    parse_args(std::iter::once("fonn-test").chain(args.iter().copied()))
+    let args = std::iter::once("fonn-test").chain(args.iter().copied());
+    parse_matches(args).map(|(parsed, _)| parsed)
 }
 
 fn usage(list: &[&str]) -> String {
