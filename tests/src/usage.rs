@@ -85,6 +85,20 @@ pub fn rss_bytes(pid: u32) -> Result<u64> {
     Ok(pages * rustix::param::page_size() as u64)
 }
 
+/// The part of the resident set that is no file, in bytes: what a process allocated, without the
+/// pages of its program that it happened to run. Pages of files are `shared` in `/proc/PID/statm`.
+///
+/// # Errors
+/// As [`rss_bytes`].
+pub fn allocated_bytes(pid: u32) -> Result<u64> {
+    let statm = fs::read_to_string(format!("/proc/{pid}/statm"))
+        .with_context(|| format!("reading the memory of process {pid}"))?;
+    let mut fields = statm.split(' ').skip(1);
+    let mut pages = || -> Result<u64> { Ok(fields.next().context("statm is short")?.parse()?) };
+    let (resident, of_files) = (pages()?, pages()?);
+    Ok(resident.saturating_sub(of_files) * rustix::param::page_size() as u64)
+}
+
 /// The largest resident set that a process ever had, in bytes: `VmHWM` of `/proc/PID/status`.
 ///
 /// # Errors
@@ -143,6 +157,8 @@ mod tests {
     fn this_process_uses_memory_and_time() {
         let before = Usage::of(std::process::id()).unwrap();
         assert!(before.rss_bytes > 100_000);
+        let allocated = allocated_bytes(std::process::id()).unwrap();
+        assert!(allocated > 10_000 && allocated < rss_bytes(std::process::id()).unwrap());
         assert!(rss_peak_bytes(std::process::id()).unwrap() >= before.rss_bytes);
         let mut sum = 0_u64;
         while Usage::of(std::process::id()).unwrap().cpu == before.cpu {

@@ -1,4 +1,5 @@
-//! Resident memory per entry: a fill of many small entries, watched from outside.
+//! Memory per entry: a fill of many small entries, watched from outside. Pages of the program, of
+//! which some are run for the first time meanwhile, do not count.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -12,7 +13,7 @@ use anyhow::{Context, Result, anyhow};
 
 use super::{Chart, Programs, Running, Series, Server};
 use crate::load::{self, LoadOptions, Protocol, Sizes};
-use crate::usage::rss_bytes;
+use crate::usage::allocated_bytes;
 use crate::values::Content;
 
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(10);
@@ -66,17 +67,17 @@ pub fn compare_memory(programs: &Programs, options: &MemoryOptions) -> Result<St
             with_codec("lz4"),
         ),
     ];
-    let mut csv = String::from("server,seconds,rss_bytes\n");
+    let mut csv = String::from("server,seconds,allocated_bytes\n");
     let mut chart = Chart::new(
         &format!(
             "{} entries of 16 + {} bytes",
             options.entries, options.value_len
         ),
         "seconds",
-        "resident memory, MiB",
+        "allocated memory that is resident, MiB",
     );
     let mut table = String::from(
-        "| server | RSS before, MiB | RSS after, MiB | bytes per entry |\n|---|---|---|---|\n",
+        "| server | before, MiB | after, MiB | bytes per entry |\n|---|---|---|---|\n",
     );
     for (name, server, protocol, programs) in contenders {
         let samples = fill(server, protocol, &programs, options).context(name)?;
@@ -108,7 +109,7 @@ pub fn compare_memory(programs: &Programs, options: &MemoryOptions) -> Result<St
     Ok(table)
 }
 
-/// Fills a server from eight connections; returns (time, resident bytes) over the time of it.
+/// Fills a server from eight connections; returns (time, allocated bytes) over the time of it.
 fn fill(
     server: Server,
     protocol: Protocol,
@@ -129,7 +130,7 @@ fn fill(
             let started = Instant::now();
             let mut samples = Vec::new();
             while !done.load(Ordering::Acquire) {
-                samples.push((started.elapsed(), rss_bytes(pid)?));
+                samples.push((started.elapsed(), allocated_bytes(pid)?));
                 thread::sleep(SAMPLE_INTERVAL);
             }
             Ok(samples)
