@@ -12,6 +12,7 @@
 
 use std::cell::RefCell;
 use std::future::Future;
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -31,6 +32,9 @@ static REACTORS_WOKEN: AtomicU64 = AtomicU64::new(0);
 thread_local! {
     /// The reactor of this thread, once it was asked for.
     static CURRENT: RefCell<Option<Arc<Reactor>>> = const { RefCell::new(None) };
+
+    /// The wakes that this thread holds back, while it gathers them.
+    static GATHERED: RefCell<Option<Vec<(Arc<Reactor>, Vec<Waker>)>>> = const { RefCell::new(None) };
 }
 
 /// How often other threads had something for a reactor, since the start of the process.
@@ -134,18 +138,19 @@ impl Reactor {
         }
     }
 
-    /// Wakes a task of this reactor from another thread.
-    fn wake(&self, task: Waker) {
+    /// Wakes tasks of this reactor from another thread.
+    fn wake(&self, tasks: impl ExactSizeIterator<Item = Waker>) {
         let mut state = self.state.lock();
-        TASKS_WOKEN.fetch_add(1, Ordering::Relaxed);
+        TASKS_WOKEN.fetch_add(tasks.len() as u64, Ordering::Relaxed);
         if state.has_ended {
             drop(state);
-            task.wake();
+            tasks.for_each(Waker::wake);
             return;
         }
-        state.woken.push(task);
-        if state.woken.len() > 1 {
-            // The thread that added the first has woken the reactor.
+        // Otherwise the thread that added the first has woken the reactor.
+        let is_first = state.woken.is_empty();
+        state.woken.extend(tasks);
+        if !is_first {
             return;
         }
         let task = state.task.clone();
@@ -153,6 +158,55 @@ impl Reactor {
         REACTORS_WOKEN.fetch_add(1, Ordering::Relaxed);
         if let Some(task) = task {
             task.wake();
+        }
+    }
+}
+
+/// Holds back the wakes of reactors that this thread makes, until it is dropped. A reactor that the
+/// first of a row of results wakes may look before the last one is there, is woken again, and sends
+/// each answer by itself. Keep it for as long as it takes to hand results over, and no longer.
+#[must_use = "wakes are held back until it is dropped"]
+pub struct Gather {
+    /// It belongs to its thread.
+    _not_send: PhantomData<*const ()>,
+}
+
+impl Gather {
+    /// From now on. One on a thread that gathers already ends with the first of both.
+    pub fn begin() -> Self {
+        GATHERED.with_borrow_mut(|gathered| {
+            gathered.get_or_insert_default();
+        });
+        Self {
+            _not_send: PhantomData,
+        }
+    }
+
+    /// Whether the thread gathers: then it has the wake.
+    fn takes(relay: &Relay) -> bool {
+        let take = |gathered: &RefCell<Option<Vec<(Arc<Reactor>, Vec<Waker>)>>>| {
+            let mut gathered = gathered.borrow_mut();
+            let Some(reactors) = gathered.as_mut() else {
+                return false;
+            };
+            let task = relay.task.clone();
+            let known = reactors
+                .iter_mut()
+                .find(|(reactor, _)| Arc::ptr_eq(reactor, &relay.reactor));
+            match known {
+                Some((_, tasks)) => tasks.push(task),
+                None => reactors.push((Arc::clone(&relay.reactor), vec![task])),
+            }
+            true
+        };
+        GATHERED.try_with(take).unwrap_or(false)
+    }
+}
+
+impl Drop for Gather {
+    fn drop(&mut self) {
+        for (reactor, tasks) in GATHERED.take().into_iter().flatten() {
+            reactor.wake(tasks.into_iter());
         }
     }
 }
@@ -211,8 +265,8 @@ impl Wake for Relay {
     fn wake_by_ref(self: &Arc<Self>) {
         if self.reactor.is_current() {
             self.task.wake_by_ref();
-        } else {
-            self.reactor.wake(self.task.clone());
+        } else if !Gather::takes(self) {
+            self.reactor.wake(std::iter::once(self.task.clone()));
         }
     }
 }
@@ -307,6 +361,37 @@ mod tests {
             let results = waiting.join_all().await;
             assert_eq!(results, vec![Ok(7); count]);
             assert!(reactor.state.lock().woken.is_empty());
+        });
+    }
+
+    #[test]
+    fn a_reactor_sees_none_of_what_is_gathered_before_all_of_it() {
+        runtime().block_on(async {
+            let mut waiting = JoinSet::new();
+            let mut answers = Vec::new();
+            for _ in 0..10 {
+                let (answer, answered) = oneshot::channel();
+                answers.push(answer);
+                waiting.spawn(relayed(answered));
+            }
+            let reactor = Reactor::current().unwrap();
+            while reactor.state.lock().task.is_none() {
+                yield_now().await;
+            }
+            yield_now().await;
+            let seen = Arc::clone(&reactor);
+            thread::spawn(move || {
+                let gather = Gather::begin();
+                for answer in answers {
+                    answer.send(7).unwrap();
+                    assert!(seen.state.lock().woken.is_empty());
+                }
+                drop(gather);
+                assert_eq!(seen.state.lock().woken.len(), 10);
+            })
+            .join()
+            .unwrap();
+            assert_eq!(waiting.join_all().await, vec![Ok(7); 10]);
         });
     }
 

@@ -18,6 +18,7 @@ use bytes::Bytes;
 use tracing::{error, warn};
 
 use fonn_base::entry::Space;
+use fonn_base::reactor::Gather;
 use fonn_proto::{Failure, Version};
 
 use super::Shared;
@@ -480,7 +481,8 @@ impl<'a> Writer<'a> {
                 .written(write.space, &write.key, version, result);
             acks.extend(write.ack.map(|ack| (ack, result)));
         }
-        // One behind the other: then a reactor is woken once for as many as possible.
+        // A reactor hears of all of them at once, and sends the answers together.
+        let _gather = Gather::begin();
         for (ack, result) in acks {
             ack.complete(result);
         }
