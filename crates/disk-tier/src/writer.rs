@@ -37,8 +37,8 @@ use crate::levels::thread_cpu;
 /// The scratch buffer is given back if a batch made it larger.
 const SCRATCH_BYTES_KEPT: usize = 4 << 20;
 
-/// The file system sets room aside for the log in steps of this part of a generation, and of so many
-/// bytes at most.
+/// The file system sets room aside for the log in steps of this part of a generation, and of so
+/// many bytes at most.
 const AHEAD_PART: u64 = 16;
 const AHEAD_MAX: u64 = 64 << 20;
 

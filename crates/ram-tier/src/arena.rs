@@ -2,9 +2,9 @@
 //!
 //! A block is named by 4 bytes where a boxed slice takes 16, and sizes are as fine as a page
 //! divides: together that is a tenth of what a small entry takes. A page is written block by block,
-//! so that the kernel gives memory only for the part in use: a shard has a page begun in each class.
-//! A page whose last block is freed serves any other size. Payloads longer than a quarter of a page get a page of their own, of just
-//! their length.
+//! so that the kernel gives memory only for the part in use: a shard has a page begun in each
+//! class. A page whose last block is freed serves any other size. Payloads longer than a quarter of
+//! a page get a page of their own, of just their length.
 //!
 //! Blocks are freed in the order of eviction, not of memory, so a class that shrinks would keep all
 //! of its pages until the last entries go. [`Arena::free`] therefore names a page to move the rest

@@ -15,7 +15,7 @@ pub(super) const NIL: u32 = u32::MAX;
 /// Bits of an id that number the slot inside its chunk.
 const SLOT_BITS: u32 = 6;
 
-/// Slots in a chunk: few enough that a shard's last chunk takes little, whose slots are mostly free.
+/// Slots in a chunk: few, because most slots of a shard's last chunk are free.
 const CHUNK_SLOTS: usize = 1 << SLOT_BITS;
 
 /// Most chunks that ids can name, one less so that no id is a sentinel.

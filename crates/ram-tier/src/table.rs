@@ -8,8 +8,8 @@
 //! The hash is not kept but computed again from the key when a table grows. A table is split into
 //! parts that grow one at a time, so that no write waits for the entries of a whole shard to move:
 //! that took some milliseconds, for which the shard was locked. The number of parts follows that of
-//! the ids, because many parts of a few ids each waste memory. Parts split one after the other, each
-//! into itself and a new part (W. Litwin, "Linear Hashing", 1980).
+//! the ids, because many parts of a few ids each waste memory. Parts split one after the other,
+//! each into itself and a new part (W. Litwin, "Linear Hashing", 1980).
 
 use fonn_base::prefetch::prefetch;
 use smallvec::SmallVec;
@@ -22,7 +22,7 @@ const WAYS: usize = 12;
 /// A part grows when more than this of its places is taken.
 const FULL: (usize, usize) = (7, 8);
 
-/// Parts have a multiple of so many buckets. They take as much as a chunk of slots does, so that the
+/// Parts have a multiple of so many buckets. They take as much as a chunk of slots does, so the
 /// memory that a part leaves when it grows serves those, whole.
 const STEP: usize = 24;
 

@@ -171,8 +171,8 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// Reads a request from a frame of requests. Keys and values are parts of `body`. Large values are
-    /// shared with `source`, if it is given; `body` is a part of it.
+    /// Reads a request from a frame of requests. Keys and values are parts of `body`. Large values
+    /// are shared with `source`, if it is given; `body` is a part of it.
     ///
     /// # Errors
     /// If it is malformed: it is answered with a [`Refusal`](super::Refusal).
