@@ -33,7 +33,7 @@ pub struct Table {
     /// The epoch of its map, and whether it owns anything by it.
     epoch: AtomicU64,
     owns: AtomicBool,
-    /// The version that it draws for a flush; 0 if it is of a version that does not know how to.
+    /// The version that it draws for a flush.
     draws: AtomicU64,
     /// The cutoffs that it was told.
     cutoffs: Mutex<Vec<Version>>,
@@ -55,7 +55,7 @@ impl Member {
             commands: AtomicUsize::new(0),
             epoch: AtomicU64::new(0),
             owns: AtomicBool::new(true),
-            draws: AtomicU64::new(0),
+            draws: AtomicU64::new(1),
             cutoffs: Mutex::default(),
         });
         let listener = Listener::bind(&ListenAddr::Tcp("127.0.0.1:0".to_owned())).unwrap();
@@ -234,15 +234,13 @@ impl Service for Table {
         _: &mut NoAcks,
         word: impl FnOnce(&Reply<'_>) + Send,
     ) {
-        let drawn = self.draws.load(Ordering::SeqCst);
         let Request::Flush { cutoff, .. } = request else {
             return word(&Reply::Refused(Refusal::Unsupported));
         };
         match cutoff {
-            _ if drawn == 0 => word(&Reply::Refused(Refusal::Unsupported)),
             None => {
                 self.entries.lock().clear();
-                word(&Reply::Version(drawn));
+                word(&Reply::Version(self.draws.load(Ordering::SeqCst)));
             }
             Some(cutoff) => {
                 self.cutoffs.lock().push(*cutoff);
@@ -258,12 +256,8 @@ impl Service for Table {
         command: &ServerCommand<'_>,
         _: &mut NoAcks,
     ) -> ServerOutcome {
-        let mut entries = self.entries.lock();
+        let entries = self.entries.lock();
         match command {
-            ServerCommand::Flush { .. } => {
-                entries.clear();
-                ServerOutcome::Done
-            }
             ServerCommand::Count => ServerOutcome::Integer(entries.len() as i64),
             ServerCommand::CountInSlot(slot) => {
                 let keys = entries.keys().map(|(_, key)| placement::slot(key));
