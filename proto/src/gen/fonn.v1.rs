@@ -1904,7 +1904,7 @@ pub struct PingRequest {
     /// The newest version that the sender knows of; 0 if it gives none.
     #[prost(uint64, tag = "2")]
     pub version: u64,
-    /// Counts the requests of the sender up from a random number; 0 if the sender does not count them.
+    /// Counts the requests of the sender up from a random number, which is at least 1. A request with 0 grants nothing.
     #[prost(uint64, tag = "3")]
     pub sequence: u64,
     /// The last request whose answer the sender has, if the sender grants a lease: the receiver is not declared down before it has been
