@@ -37,9 +37,10 @@ use crate::levels::thread_cpu;
 /// The scratch buffer is given back if a batch made it larger.
 const SCRATCH_BYTES_KEPT: usize = 4 << 20;
 
-/// The file system sets room aside for the log in steps of this part of a generation, and of so
-/// many bytes at most.
-const AHEAD_PART: u64 = 16;
+/// The file system sets room aside for a log in steps of this part of its length: of so many bytes
+/// at most, and not before they are worth it, so that a small store stays small.
+const AHEAD_PART: u64 = 8;
+const AHEAD_MIN: u64 = 1 << 20;
 const AHEAD_MAX: u64 = 64 << 20;
 
 /// About what an entry adds to an index on disk beside its key: in the journal and in a table.
@@ -356,13 +357,14 @@ impl<'a> Writer<'a> {
 
     /// Has the file system set room aside for this batch and the next ones, if the budget has it.
     fn reserve_ahead(&self, generation: &Generation, bytes: u64) {
-        if generation.log.ahead() >= bytes {
+        let log = &generation.log;
+        let step = (log.end() / AHEAD_PART).min(AHEAD_MAX);
+        if log.ahead() >= bytes || step < AHEAD_MIN {
             return;
         }
-        let limits = self.shared.limits();
-        let len = bytes + (limits.generation / AHEAD_PART).min(AHEAD_MAX);
-        if self.shared.disk_bytes() + len <= limits.writes_max {
-            generation.log.reserve(len);
+        let len = bytes + step;
+        if self.shared.disk_bytes() + len <= self.shared.limits().writes_max {
+            log.reserve(len);
         }
     }
 
