@@ -29,12 +29,15 @@ static TASKS_WOKEN: AtomicU64 = AtomicU64::new(0);
 /// Reactors that were woken for these.
 static REACTORS_WOKEN: AtomicU64 = AtomicU64::new(0);
 
+/// Wakes that are held back, by reactor.
+type Held = Vec<(Arc<Reactor>, Vec<Waker>)>;
+
 thread_local! {
     /// The reactor of this thread, once it was asked for.
     static CURRENT: RefCell<Option<Arc<Reactor>>> = const { RefCell::new(None) };
 
     /// The wakes that this thread holds back, while it gathers them.
-    static GATHERED: RefCell<Option<Vec<(Arc<Reactor>, Vec<Waker>)>>> = const { RefCell::new(None) };
+    static GATHERED: RefCell<Option<Held>> = const { RefCell::new(None) };
 }
 
 /// How often other threads had something for a reactor, since the start of the process.
@@ -184,7 +187,7 @@ impl Gather {
 
     /// Whether the thread gathers: then it has the wake.
     fn takes(relay: &Relay) -> bool {
-        let take = |gathered: &RefCell<Option<Vec<(Arc<Reactor>, Vec<Waker>)>>>| {
+        let take = |gathered: &RefCell<Option<Held>>| {
             let mut gathered = gathered.borrow_mut();
             let Some(reactors) = gathered.as_mut() else {
                 return false;
