@@ -14,7 +14,7 @@
 //! - **Deadlines.** A request that is not answered in time is given up. Its id is not used again
 //!   until the late reply came, which is dropped, or the connection ended.
 //! - **Failures.** When a connection ends, all its callers are told, and whether their request may
-//!   have been executed. A [`breaker`](fonn_base::breaker) then refuses requests for a while,
+//!   have been executed. A [`breaker`] then refuses requests for a while,
 //!   longer each time.
 
 mod answer;
