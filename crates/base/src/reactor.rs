@@ -336,22 +336,29 @@ mod tests {
         }
     }
 
+    type Answers = Vec<oneshot::Sender<i32>>;
+    type Waiting = JoinSet<Result<i32, oneshot::error::RecvError>>;
+
+    /// Tasks that wait for answers, once all of them wait and the reactor's own task does too.
+    async fn waiting(count: usize) -> (Arc<Reactor>, Answers, Waiting) {
+        let (mut answers, mut waiting) = (Answers::new(), Waiting::new());
+        for _ in 0..count {
+            let (answer, answered) = oneshot::channel();
+            answers.push(answer);
+            waiting.spawn(relayed(answered));
+        }
+        let reactor = Reactor::current().unwrap();
+        while reactor.state.lock().task.is_none() {
+            yield_now().await;
+        }
+        yield_now().await;
+        (reactor, answers, waiting)
+    }
+
     #[test]
     fn what_was_woken_while_the_reactor_did_something_else_is_one_wake() {
         runtime().block_on(async {
-            let mut waiting = JoinSet::new();
-            let mut answers = Vec::new();
-            for _ in 0..100 {
-                let (answer, answered) = oneshot::channel();
-                answers.push(answer);
-                waiting.spawn(relayed(answered));
-            }
-            // Until all of them wait, and the reactor's own task too.
-            let reactor = Reactor::current().unwrap();
-            while reactor.state.lock().task.is_none() {
-                yield_now().await;
-            }
-            yield_now().await;
+            let (reactor, answers, waiting) = waiting(100).await;
             let count = answers.len();
             thread::spawn(move || {
                 for answer in answers {
@@ -370,18 +377,7 @@ mod tests {
     #[test]
     fn a_reactor_sees_none_of_what_is_gathered_before_all_of_it() {
         runtime().block_on(async {
-            let mut waiting = JoinSet::new();
-            let mut answers = Vec::new();
-            for _ in 0..10 {
-                let (answer, answered) = oneshot::channel();
-                answers.push(answer);
-                waiting.spawn(relayed(answered));
-            }
-            let reactor = Reactor::current().unwrap();
-            while reactor.state.lock().task.is_none() {
-                yield_now().await;
-            }
-            yield_now().await;
+            let (reactor, answers, waiting) = waiting(10).await;
             let seen = Arc::clone(&reactor);
             thread::spawn(move || {
                 let gather = Gather::begin();
