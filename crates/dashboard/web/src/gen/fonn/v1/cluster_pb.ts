@@ -419,7 +419,7 @@ export type PingRequest = Message<"fonn.v1.PingRequest"> & {
   version: bigint;
 
   /**
-   * Counts the requests of the sender up from a random number; 0 if the sender does not count them.
+   * Counts the requests of the sender up from a random number, which is at least 1. A request with 0 grants nothing.
    *
    * @generated from field: uint64 sequence = 3;
    */
