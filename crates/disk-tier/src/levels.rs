@@ -14,7 +14,7 @@ use fonn_codec::{CodecSpec, SpecError};
 pub use active::LevelCodec;
 pub use idle::{IdleCpus, Lent};
 pub use meter::{CodecUse, LevelMeter, thread_cpu};
-pub use signals::{Cpu, Device};
+pub use signals::{Cpu, Device, RunDelay, Writing};
 
 /// A level of the hierarchy that has a codec of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

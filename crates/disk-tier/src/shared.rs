@@ -1,7 +1,7 @@
 //! What the threads of the disk tier share, and how they wake each other.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -28,7 +28,7 @@ use super::stats::DiskStats;
 use super::throttle::Throttle;
 use super::walk::{WALKS_MAX, Walk};
 use super::write::DiskObserver;
-use crate::levels::{IdleCpus, Level, LevelCodec};
+use crate::levels::{IdleCpus, Level, LevelCodec, RunDelay};
 
 /// The generation that is ready to be written next.
 #[derive(Default)]
@@ -64,6 +64,8 @@ pub(crate) struct Shared {
     pub(crate) compacted: LevelCodec,
     /// For values that are large enough to be shared among threads.
     pub(crate) idle_cpus: IdleCpus,
+    /// How long the writer has waited for a processor, once it has begun.
+    pub(crate) writer_delay: OnceLock<RunDelay>,
     /// Held while a generation is replaced or dropped: each is several steps on disk.
     pub(crate) structure: Mutex<()>,
     pub(crate) throttle: Throttle,
@@ -127,6 +129,7 @@ impl Shared {
                 options.codec_min_bytes,
             ),
             idle_cpus: IdleCpus::default(),
+            writer_delay: OnceLock::new(),
             structure: Mutex::new(()),
             reclaim: Reclaim::default(),
             throttle: Throttle::new(options.write_bytes_per_sec_max),

@@ -22,7 +22,7 @@ use super::record::{ERASED, index_key};
 use super::shared::Buried;
 use super::stats::add;
 use super::{Shared, carry, tail};
-use crate::levels::{Cpu, Device};
+use crate::levels::{Cpu, Device, RunDelay, Writing};
 
 /// How often it looks, without a wake; and how often logs are synced.
 const TICK: Duration = Duration::from_millis(100);
@@ -52,7 +52,7 @@ pub(crate) fn run(shared: &Shared) {
         decided_at: Instant::now(),
         cpu: Cpu::new(),
         device: Device::default(),
-        writer_cpu: Duration::ZERO,
+        writer_wanted: Duration::ZERO,
         asked_at: 0,
     };
     while !shared.is_closing() {
@@ -153,8 +153,8 @@ struct Upkeep<'a> {
     decided_at: Instant,
     cpu: Cpu,
     device: Device,
-    /// Processor time that the writer had used then.
-    writer_cpu: Duration,
+    /// Processor time that the writer had used or waited for then.
+    writer_wanted: Duration,
     /// Bytes that had been written when room was last asked for.
     asked_at: u64,
 }
@@ -195,23 +195,27 @@ impl Upkeep<'_> {
         }
         self.decided_at = Instant::now();
         let stats = shared.stats.snapshot();
-        // Both may wait for the same device at the same time.
-        let stalled = Duration::from_nanos(stats.writer_stalled_ns.max(stats.sync_ns));
-        let bytes = stats.written_bytes + stats.compaction_written_bytes;
+        let writer = shared.writer_delay.get();
+        let writing = Writing {
+            bytes: stats.written_bytes + stats.compaction_written_bytes,
+            stalled: Duration::from_nanos(stats.writer_stalled_ns),
+            run_delay: writer.and_then(RunDelay::total).unwrap_or_default(),
+            synced: Duration::from_nanos(stats.sync_ns),
+        };
         let queue = shared.queue.in_use().bytes as f32;
         let cpu_busy = self.cpu.busy();
         shared.idle_cpus.set(self.cpu.idle(cpu_busy));
-        let writer_cpu = Duration::from_nanos(stats.writer_cpu_ns);
-        let writer_used = writer_cpu.saturating_sub(self.writer_cpu);
-        self.writer_cpu = writer_cpu;
+        let writer_wanted = Duration::from_nanos(stats.writer_cpu_ns) + writing.run_delay;
+        let writer_busy = writer_wanted.saturating_sub(self.writer_wanted);
+        self.writer_wanted = writer_wanted;
         let signals = Signals {
             cpu_busy,
-            device_busy: self.device.busy(bytes, stalled, elapsed),
+            device_busy: self.device.busy(writing, elapsed),
             backlog: queue / shared.options.queue_bytes_max as f32,
         };
         // Fresh values are encoded by one thread: when that is busy, idle cores are of no use to
         // it.
-        let writer_busy = writer_used.as_secs_f32() / elapsed.as_secs_f32();
+        let writer_busy = writer_busy.as_secs_f32() / elapsed.as_secs_f32();
         shared.fresh.decide(Signals {
             cpu_busy: cpu_busy.max(writer_busy),
             ..signals

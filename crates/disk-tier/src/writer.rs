@@ -32,7 +32,7 @@ use super::record::{Fact, HEAD_LEN, IndexEntry, IndexKey, index_key_len};
 use super::room::Reservation;
 use super::stats::add;
 use super::write::{Write, WriteKind};
-use crate::levels::thread_cpu;
+use crate::levels::{RunDelay, thread_cpu};
 
 /// The scratch buffer is given back if a batch made it larger.
 const SCRATCH_BYTES_KEPT: usize = 4 << 20;
@@ -56,6 +56,9 @@ fn bytes_of(write: &Write, limits: &Limits) -> u64 {
 /// Body of the writer thread.
 pub(crate) fn run(shared: &Shared) {
     super::stand_back(super::WRITE_NICENESS);
+    if let Some(delay) = RunDelay::of_this_thread() {
+        let _ = shared.writer_delay.set(delay);
+    }
     let mut writer = Writer {
         shared,
         scratch: Vec::new(),

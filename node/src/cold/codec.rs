@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use fonn_codec::policy::Signals;
 use fonn_codec::{CodecSpec, Encoded};
 use fonn_cold_tier::{ColdTier, SpillLoad, SpillMode, ValueCodec};
-use fonn_disk_tier::levels::{Cpu, Device, LevelCodec};
+use fonn_disk_tier::levels::{Cpu, Device, LevelCodec, Writing};
 
 /// How often `auto` looks.
 const DECIDE_INTERVAL: Duration = Duration::from_secs(2);
@@ -85,9 +85,14 @@ impl Observed {
     fn signals(&mut self, load: SpillLoad, mode: SpillMode) -> Signals {
         let elapsed = self.at.elapsed();
         self.at = Instant::now();
+        let writing = Writing {
+            bytes: load.uploaded_bytes,
+            stalled: load.waited,
+            ..Writing::default()
+        };
         Signals {
             cpu_busy: self.cpu.busy(),
-            device_busy: self.bucket.busy(load.uploaded_bytes, load.waited, elapsed),
+            device_busy: self.bucket.busy(writing, elapsed),
             backlog: backlog(mode, load.backlog_age),
         }
     }
@@ -138,8 +143,7 @@ mod tests {
         codec: LevelCodec,
         device: Device,
         now_ms: u64,
-        uploaded: u64,
-        waited: Duration,
+        uploads: Writing,
         behind: f32,
     }
 
@@ -149,8 +153,7 @@ mod tests {
                 codec: LevelCodec::new(Level::Cold, CodecChoice::Auto, 256),
                 device: Device::default(),
                 now_ms: 0,
-                uploaded: 0,
-                waited: Duration::ZERO,
+                uploads: Writing::default(),
                 behind: 0.0,
             }
         }
@@ -166,9 +169,9 @@ mod tests {
                 let taken = due.min(bucket * 2.0);
                 // What waits is bounded by the disk.
                 self.behind = (due - taken).min(bucket * 100.0);
-                self.uploaded += taken as u64;
+                self.uploads.bytes += taken as u64;
                 if self.behind > 0.0 {
-                    self.waited += 2 * SECOND;
+                    self.uploads.stalled += 2 * SECOND;
                 }
                 let values = (demand * 2.0 / value.len() as f32) as u64;
                 for _ in 0..values {
@@ -180,7 +183,7 @@ mod tests {
                 let age = 5.0 + self.behind / bucket;
                 let signals = Signals {
                     cpu_busy,
-                    device_busy: self.device.busy(self.uploaded, self.waited, 2 * SECOND),
+                    device_busy: self.device.busy(self.uploads, 2 * SECOND),
                     backlog: backlog(MODE, Duration::from_secs_f32(age)),
                 };
                 self.codec.decide_at(self.now_ms, signals);

@@ -1,6 +1,7 @@
 //! What is scarce: the processor, or the device.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
 use std::time::{Duration, Instant};
 
 use fonn_base::memory;
@@ -14,38 +15,32 @@ pub struct Cpu {
     cpus: f32,
     looked_at: Instant,
     used: Duration,
-    /// The file that tells how long threads had to wait for a processor.
-    pressure: Option<PathBuf>,
-    waited_us: u64,
+    waited: Duration,
 }
 
 impl Cpu {
     /// Begins to look.
     #[must_use]
     pub fn new() -> Self {
-        let pressure = pressure_files()
-            .into_iter()
-            .find(|path| waited_us(path).is_some());
         Self {
             cpus: std::thread::available_parallelism().map_or(1.0, |cpus| cpus.get() as f32),
             looked_at: Instant::now(),
             used: memory::cpu_time(),
-            waited_us: pressure.as_deref().and_then(waited_us).unwrap_or(0),
-            pressure,
+            waited: run_delay_of_all_threads(),
         }
     }
 
     /// Since it was asked last: the share of the processors that was used, or the share of time in
-    /// which some thread waited for one, whichever is more.
+    /// which a thread of this process waited for one, whichever is more.
     pub fn busy(&mut self) -> f32 {
         let elapsed = self.looked_at.elapsed().as_secs_f32().max(0.001);
         let used = memory::cpu_time();
-        let waited = self.pressure.as_deref().and_then(waited_us).unwrap_or(0);
+        let waited = run_delay_of_all_threads();
         let own = used.saturating_sub(self.used).as_secs_f32() / elapsed / self.cpus;
-        let waiting = waited.saturating_sub(self.waited_us) as f32 / 1e6 / elapsed;
+        let waiting = waited.saturating_sub(self.waited).as_secs_f32() / elapsed;
         self.looked_at = Instant::now();
         self.used = used;
-        self.waited_us = waited;
+        self.waited = waited;
         own.max(waiting).min(1.0)
     }
 
@@ -63,48 +58,79 @@ impl Default for Cpu {
     }
 }
 
-/// The cgroup's own file, else the one of the whole machine (Linux, `accounting/psi.rst`).
-fn pressure_files() -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    let cgroup = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let unified = cgroup.lines().find_map(|line| line.strip_prefix("0::/"));
-    if let Some(path) = unified {
-        let root = PathBuf::from("/sys/fs/cgroup");
-        files.push(root.join(path).join("cpu.pressure"));
+/// How long the threads of this process have waited for a processor, all together. Those that have
+/// ended do not count, so it may go down.
+fn run_delay_of_all_threads() -> Duration {
+    let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten();
+    let delay = |thread: std::fs::DirEntry| {
+        let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        parse_run_delay(&text)
+    };
+    threads.flatten().filter_map(delay).sum()
+}
+
+/// How long a thread has waited for a processor since it began.
+#[derive(Debug)]
+pub struct RunDelay(File);
+
+impl RunDelay {
+    /// That of the caller, for any thread to ask. None where the kernel does not count it.
+    #[must_use]
+    pub fn of_this_thread() -> Option<Self> {
+        let delay = Self(File::open("/proc/thread-self/schedstat").ok()?);
+        delay.total().map(|_| delay)
     }
-    files.push("/proc/pressure/cpu".into());
-    files
+
+    /// All of it. None once the thread has ended.
+    #[must_use]
+    pub fn total(&self) -> Option<Duration> {
+        let mut text = [0; 64];
+        let len = self.0.read_at(&mut text, 0).ok()?;
+        parse_run_delay(std::str::from_utf8(text.get(..len)?).ok()?)
+    }
 }
 
-/// `some avg10=0.00 avg60=0.00 avg300=0.00 total=12345`: microseconds.
-fn waited_us(path: &std::path::Path) -> Option<u64> {
-    parse_waited(&std::fs::read_to_string(path).ok()?)
+/// Nanoseconds on a processor, nanoseconds that it waited for one, and turns (Linux,
+/// `scheduler/sched-stats.rst`).
+fn parse_run_delay(text: &str) -> Option<Duration> {
+    let waited_ns = text.split_ascii_whitespace().nth(1)?;
+    waited_ns.parse().ok().map(Duration::from_nanos)
 }
 
-fn parse_waited(text: &str) -> Option<u64> {
-    let some = text.lines().find(|line| line.starts_with("some "))?;
-    some.rsplit_once("total=")?.1.trim().parse().ok()
+/// Totals of what was written to a device, and how long it took.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Writing {
+    /// Bytes written.
+    pub bytes: u64,
+    /// Time that the writer was off the processor in calls that write.
+    pub stalled: Duration,
+    /// Time that it waited for a processor, there or elsewhere: the device is not to blame.
+    pub run_delay: Duration,
+    /// Time that syncs took. They wait for the same device, perhaps at the same time.
+    pub synced: Duration,
 }
 
 /// How busy a device is that is written to.
 #[derive(Debug, Default)]
 pub struct Device {
-    bytes: u64,
-    stalled: Duration,
+    before: Writing,
     /// Bytes a second that it took when it was all that writers waited for.
     ceiling: f32,
 }
 
 impl Device {
-    /// Takes in the totals of bytes written and of time that writers waited for the device,
-    /// `elapsed` after the totals before. The share of time in which it was waited for, or the rate
-    /// against the most that it has taken while it was waited for, whichever is more.
-    pub fn busy(&mut self, bytes: u64, stalled: Duration, elapsed: Duration) -> f32 {
+    /// Takes in the totals, `elapsed` after those before. The share of time in which the device was
+    /// waited for, or the rate against the most that it has taken while it was waited for,
+    /// whichever is more.
+    pub fn busy(&mut self, now: Writing, elapsed: Duration) -> f32 {
+        let before = std::mem::replace(&mut self.before, now);
         let elapsed = elapsed.as_secs_f32().max(0.001);
-        let rate = bytes.saturating_sub(self.bytes) as f32 / elapsed;
-        let share = (stalled.saturating_sub(self.stalled).as_secs_f32() / elapsed).min(1.0);
-        self.bytes = bytes;
-        self.stalled = stalled;
+        let rate = now.bytes.saturating_sub(before.bytes) as f32 / elapsed;
+        let stalled = now.stalled.saturating_sub(before.stalled);
+        let run_delay = now.run_delay.saturating_sub(before.run_delay);
+        let synced = now.synced.saturating_sub(before.synced);
+        let waited = stalled.saturating_sub(run_delay).max(synced);
+        let share = (waited.as_secs_f32() / elapsed).min(1.0);
         if share >= STALLED_SHARE {
             // An old ceiling fades: the device may have got slower, or other users.
             self.ceiling = rate.max(self.ceiling * 0.99);
@@ -121,14 +147,6 @@ impl Device {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn pressure_files_are_read() {
-        let text = "some avg10=1.50 avg60=0.10 avg300=0.00 total=23456\nfull avg10=0 total=7\n";
-        assert_eq!(parse_waited(text), Some(23_456));
-        assert_eq!(parse_waited("full total=7"), None);
-        assert_eq!(parse_waited(""), None);
-    }
 
     #[test]
     fn the_processor_is_busy_after_work_and_shares_are_shares() {
@@ -159,12 +177,60 @@ mod tests {
     fn a_device_is_busy_while_it_is_waited_for_and_when_it_does_as_much_again() {
         let second = Duration::from_secs(1);
         let mut device = Device::default();
-        assert_eq!(device.busy(50_000_000, Duration::ZERO, second), 0.0);
+        let mut now = Writing {
+            bytes: 50_000_000,
+            ..Writing::default()
+        };
+        assert_eq!(device.busy(now, second), 0.0);
         // 100 MB in a second, of which 900 ms were waited.
-        let waited = Duration::from_millis(900);
-        assert_eq!(device.busy(150_000_000, waited, second), 1.0);
+        now.bytes += 100_000_000;
+        now.stalled += Duration::from_millis(900);
+        assert_eq!(device.busy(now, second), 1.0);
         // Half of it without waiting for it.
-        assert_eq!(device.busy(200_000_000, waited, second), 0.5);
-        assert_eq!(device.busy(200_000_000, waited, second), 0.0);
+        now.bytes += 50_000_000;
+        assert_eq!(device.busy(now, second), 0.5);
+        assert_eq!(device.busy(now, second), 0.0);
+    }
+
+    #[test]
+    fn a_device_is_not_busy_while_its_writer_waits_for_a_processor() {
+        let second = Duration::from_secs(1);
+        let mut device = Device::default();
+        let mut now = Writing {
+            bytes: 50_000_000,
+            stalled: Duration::from_millis(800),
+            run_delay: Duration::from_millis(900),
+            synced: Duration::ZERO,
+        };
+        assert_eq!(device.busy(now, second), 0.0);
+        // What was too much in the second before does not count in this one.
+        now.stalled += Duration::from_millis(600);
+        now.run_delay += Duration::from_millis(350);
+        assert_eq!(device.busy(now, second), 0.25);
+        now.synced += Duration::from_millis(500);
+        assert_eq!(device.busy(now, second), 0.5);
+    }
+
+    #[test]
+    fn the_run_delay_of_a_thread_is_read() {
+        assert_eq!(
+            parse_run_delay("10 1339836 1\n"),
+            Some(Duration::from_nanos(1_339_836))
+        );
+        assert_eq!(parse_run_delay(""), None);
+        assert_eq!(parse_run_delay("10 x 1"), None);
+        // Another thread than the one that it is of asks, while that lives and after.
+        let (delay, told) = std::sync::mpsc::sync_channel(1);
+        let (end, ended) = std::sync::mpsc::sync_channel::<()>(1);
+        let thread = std::thread::spawn(move || {
+            delay.send(RunDelay::of_this_thread()).unwrap();
+            let _ = ended.recv();
+        });
+        let delay = told.recv().unwrap().unwrap();
+        assert!(delay.total().is_some());
+        assert!(run_delay_of_all_threads() >= delay.total().unwrap());
+        drop(end);
+        thread.join().unwrap();
+        assert_eq!(delay.total(), None);
     }
 }
