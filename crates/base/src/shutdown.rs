@@ -93,11 +93,15 @@ impl Shutdown {
     }
 }
 
+/// Signals that are closer to each other are one request to stop.
+const SAME_REQUEST: Duration = Duration::from_millis(500);
+
 /// SIGTERM and SIGINT, caught from the moment this is made.
 #[derive(Debug)]
 pub struct StopSignals {
     terminate: Signal,
     interrupt: Signal,
+    received: Option<Instant>,
 }
 
 impl StopSignals {
@@ -109,17 +113,25 @@ impl StopSignals {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
+            received: None,
         })
     }
 
-    /// Waits for the next signal and names it.
+    /// Waits for the next signal and names it. One that comes within half a second of the one
+    /// before is part of the same request: `timeout` and terminals signal a process and its group.
     ///
     /// # Cancel safety
     /// Cancelling it loses no signal.
     pub async fn recv(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.terminate.recv() => "SIGTERM",
-            _ = self.interrupt.recv() => "SIGINT",
+        loop {
+            let name = tokio::select! {
+                _ = self.terminate.recv() => "SIGTERM",
+                _ = self.interrupt.recv() => "SIGINT",
+            };
+            let before = self.received.replace(Instant::now());
+            if before.is_none_or(|before| before.elapsed() >= SAME_REQUEST) {
+                return name;
+            }
         }
     }
 
@@ -243,6 +255,11 @@ mod tests {
                     kill_process(getpid(), Kill::TERM).unwrap();
                     shutdown.requested().await;
                     assert!(shutdown.remaining().unwrap() > LONG / 2);
+                    // Part of the same request.
+                    kill_process(getpid(), Kill::INT).unwrap();
+                    tokio::time::sleep(SAME_REQUEST).await;
+                    // Not captured as what `eprintln` writes.
+                    std::io::Write::write_all(&mut io::stderr(), b"still here").unwrap();
                     kill_process(getpid(), Kill::INT).unwrap();
                     future::pending::<()>().await;
                 };
@@ -250,13 +267,14 @@ mod tests {
             });
         }
         let name = "shutdown::tests::first_signal_requests_and_second_one_exits";
-        let status = std::process::Command::new(std::env::current_exe().unwrap())
+        let child = std::process::Command::new(std::env::current_exe().unwrap())
             .args(["--exact", name])
             .env(CHILD, "1")
-            .stdout(std::process::Stdio::null())
-            .status()
+            .output()
             .unwrap();
+        let told = String::from_utf8_lossy(&child.stderr);
+        assert!(told.contains("still here"), "{told}");
         // A failed assertion in the child would end it with the test harness's code 101.
-        assert_eq!(status.code(), Some(i32::from(EXIT_FAILURE)));
+        assert_eq!(child.status.code(), Some(i32::from(EXIT_FAILURE)));
     }
 }
