@@ -6,7 +6,6 @@ mod http;
 pub mod security;
 
 use std::error::Error;
-use std::fmt::Display;
 use std::future::Future;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -60,7 +59,7 @@ pub fn run<C, F, E>(
 ) -> ExitCode
 where
     F: Future<Output = Result<(), E>>,
-    E: Display,
+    E: AsRef<dyn Error>,
 {
     let config = match config {
         Ok(config) => config,
@@ -83,8 +82,7 @@ where
     runtime.shutdown_background();
     match result {
         Ok(()) => ExitCode::from(EXIT_CLEAN),
-        // In the form that has what led to it.
-        Err(error) => fail(&format!("{error:#}"), EXIT_FAILURE),
+        Err(error) => fail(&with_sources(error.as_ref()), EXIT_FAILURE),
     }
 }
 
@@ -107,13 +105,16 @@ fn prepare(frame: Frame<'_>) -> Result<Prepared, (Box<dyn Error>, u8)> {
     })
 }
 
-/// An error with what led to it.
+/// An error with what led to it, unless it tells that itself.
 fn with_sources(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
+        let cause = error.to_string();
+        if !text.ends_with(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
         source = error.source();
     }
     text
@@ -135,10 +136,16 @@ mod tests {
     #[error("outer")]
     struct Outer(#[source] io::Error);
 
+    #[derive(Debug, thiserror::Error)]
+    #[error("outer, as {0}")]
+    struct Telling(#[source] io::Error);
+
     #[test]
     fn an_error_is_told_with_what_led_to_it() {
         let inner = io::Error::other("inner");
         assert_eq!(with_sources(&Outer(inner)), "outer: inner");
+        let inner = io::Error::other("inner");
+        assert_eq!(with_sources(&Telling(inner)), "outer, as inner");
         assert_eq!(with_sources(&io::Error::other("alone")), "alone");
     }
 
@@ -153,7 +160,7 @@ mod tests {
             1,
             |_, _| {
                 begun.set(true);
-                async { Ok::<(), String>(()) }
+                async { Ok::<(), Box<dyn Error>>(()) }
             },
         );
         assert_eq!(code, ExitCode::from(EXIT_CONFIG));

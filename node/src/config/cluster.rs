@@ -105,7 +105,8 @@ pub(super) fn resolve(
         }
         (false, true) => {
             return wrong(
-                "--bootstrap for the first node of a cluster, or --join ADDR,… for the others, besides",
+                "--bootstrap for the first node of a cluster, or --join ADDR,… for the others, besides, \
+                 at each start",
             );
         }
     };
