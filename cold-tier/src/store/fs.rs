@@ -62,6 +62,12 @@ impl FsStore {
             root: root.into(),
             names: Mutex::new(SplitMix64::from_entropy()),
         };
+        if !dir.root.exists() {
+            tracing::warn!(
+                directory = %dir.root.display(),
+                "the bucket's directory did not exist and is made, empty: is its file system mounted?"
+            );
+        }
         create_dirs(&dir.root.join(TEMPORARY_DIR))?;
         dir.remove_remains(SystemTime::now())?;
         Ok(Self {
