@@ -55,6 +55,8 @@ pub(crate) struct Generation {
     passed: AtomicBool,
     /// Takes no more writes, because its log or index failed. Reads go on.
     failed: AtomicBool,
+    /// A read met a damaged record.
+    has_damage: AtomicBool,
     /// The log lost its end, which the index knows.
     is_cut: bool,
     /// Up to where the index knows every record of the log.
@@ -169,6 +171,7 @@ impl Generation {
             compacted: AtomicBool::new(is_compacted),
             passed: AtomicBool::new(false),
             failed: AtomicBool::new(false),
+            has_damage: AtomicBool::new(false),
             is_cut: false,
             committed: AtomicU64::new(0),
             newest: AtomicU64::new(0),
@@ -254,7 +257,7 @@ impl Generation {
                 generation = id,
                 checkpoint = known.end,
                 end = generation.log.end(),
-                "value log lost its end"
+                "value log lost its end: what was there is missed from now on"
             );
             add(&stats.records_damaged, 1);
             generation.is_cut = true;
@@ -395,6 +398,11 @@ impl Generation {
     /// From now on it takes no more writes; false if that was known.
     pub(crate) fn set_failed(&self) -> bool {
         !self.failed.swap(true, Ordering::AcqRel)
+    }
+
+    /// Notes that a read met a damaged record; false if one has before.
+    pub(crate) fn is_first_damage(&self) -> bool {
+        !self.has_damage.swap(true, Ordering::AcqRel)
     }
 
     /// Whether compaction is done with it.

@@ -261,12 +261,15 @@ fn find(shared: &Shared, space: Space, key: &[u8]) -> Result<DiskFound, DiskErro
     };
     let Some((record, frame, value)) = decoded else {
         add(&stats.reads_corrupt, 1);
-        warn!(
-            generation,
-            offset = found.entry.offset,
-            key_hash = key_hash(),
-            "damaged record"
-        );
+        // A log that lost its end has many: `fonn_disk_damaged_reads_total` counts them.
+        if found.generation.is_first_damage() {
+            warn!(
+                generation,
+                offset = found.entry.offset,
+                key_hash = key_hash(),
+                "damaged record; more of this generation are only counted"
+            );
+        }
         return Ok(find_below(shared, space, key, version));
     };
     add(&stats.reads_hit, 1);

@@ -24,7 +24,7 @@ use super::options::{DiskOptions, Limits};
 use super::queue::Queue;
 use super::reader::{READS_MAX, Read, Waiting};
 use super::state::StoreState;
-use super::stats::DiskStats;
+use super::stats::{DiskStats, add};
 use super::throttle::Throttle;
 use super::walk::{WALKS_MAX, Walk};
 use super::write::DiskObserver;
@@ -222,7 +222,8 @@ impl Shared {
     /// Saves the state and only then believes in it.
     pub(crate) fn save_state(&self, state: &StoreState) -> Result<(), DiskError> {
         let mut held = self.state.lock();
-        super::state::save(self.directory.path(), state)?;
+        super::state::save(self.directory.path(), state)
+            .inspect_err(|_| add(&self.stats.state_saves_failed, 1))?;
         held.clone_from(state);
         Ok(())
     }

@@ -52,6 +52,8 @@ counters! {
     writes_superseded,
     /// Writes that failed.
     writes_failed,
+    /// Saves of the state that failed.
+    state_saves_failed,
     /// Writes turned away because the queue was full.
     writes_rejected,
     /// Batches written.

@@ -1,7 +1,7 @@
 //! Opening the store, and what has to be done from time to time.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use fonn_base::clock::Clock;
@@ -164,6 +164,7 @@ impl Engine {
             }),
             entering: RwLock::new(()),
             one_at_a_time: Mutex::new(()),
+            is_failing: AtomicBool::new(false),
         };
         if is_due {
             ledger.change(|_| ())?;
@@ -206,11 +207,7 @@ impl Engine {
         }
         match tokio::task::spawn_blocking(move || ledger.change(change)).await {
             Ok(Ok(changed)) => Ok(changed),
-            Ok(Err(error)) => {
-                tracing::error!(%error, "the state of the store could not be saved");
-                Err(Failure::Unavailable)
-            }
-            Err(_) => Err(Failure::Unavailable),
+            Ok(Err(_)) | Err(_) => Err(Failure::Unavailable),
         }
     }
 
@@ -223,11 +220,7 @@ impl Engine {
         let ledger = Arc::clone(&self.ledger);
         match tokio::task::spawn_blocking(move || ledger.reserve(newest)).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => {
-                tracing::error!(%error, "the state of the store could not be saved");
-                Err(Failure::Unavailable)
-            }
-            Err(_) => Err(Failure::Unavailable),
+            Ok(Err(_)) | Err(_) => Err(Failure::Unavailable),
         }
     }
 
@@ -248,10 +241,9 @@ impl Engine {
     pub fn reserve_range(&self, range: VersionRange) {
         // The clock moves to the base. What it gives there is reserved before.
         let enough = range.base.saturating_add(hlc::COUNT_RESERVE / 4);
-        if self.ledger.hlc.last() < range.base
-            && let Err(error) = self.ledger.reserve_to(enough)
-        {
-            tracing::warn!(%error, "the state of the store could not be saved");
+        if self.ledger.hlc.last() < range.base {
+            // The first write of the range tries again.
+            let _ = self.ledger.reserve_to(enough);
         }
     }
 
@@ -529,9 +521,8 @@ impl Engine {
             tracing::warn!("left before everything queued was written");
         }
         // The disk takes no more, so no version above the last one will ever be on it.
-        if let Err(error) = self.ledger.save_last() {
-            tracing::warn!(%error, "the state of the store could not be saved at the end");
-        }
+        // Without it the next start leaves out the versions that were reserved.
+        let _ = self.ledger.save_last();
         is_written
     }
 }
@@ -551,6 +542,8 @@ pub(super) struct Ledger {
     pub entering: RwLock<()>,
     /// Held from a change until it is saved, so that what is saved last is the newest.
     one_at_a_time: Mutex<()>,
+    /// The last save failed.
+    is_failing: AtomicBool,
 }
 
 impl Ledger {
@@ -614,6 +607,20 @@ impl Ledger {
         self.save(self.hlc.last().saturating_add(1))
     }
 
+    /// Logs that saving begins to fail, and that it works again. Each write that needs it tries it.
+    fn tell(&self, error: Option<&DiskError>) {
+        match (
+            error,
+            self.is_failing.swap(error.is_some(), Ordering::Relaxed),
+        ) {
+            (Some(error), false) => {
+                tracing::error!(%error, "the state of the store cannot be saved: writes are refused until it can");
+            }
+            (None, true) => tracing::info!("the state of the store is saved again"),
+            (Some(_), true) | (None, false) => {}
+        }
+    }
+
     fn save(&self, version_ceiling: Version) -> Result<(), DiskError> {
         let Some(disk) = &self.disk else {
             return Ok(());
@@ -630,11 +637,13 @@ impl Ledger {
             cutoff: 0,
             at_ms: flush.at_ms,
         });
-        disk.save_state(&StoreState {
+        let saved = disk.save_state(&StoreState {
             version_ceiling,
             flushes: done.chain(later).collect(),
             purges: purges.clone(),
-        })?;
+        });
+        self.tell(saved.as_ref().err());
+        saved?;
         self.ceiling.store(version_ceiling, Ordering::Release);
         let Some(cold) = &self.cold else {
             return Ok(());

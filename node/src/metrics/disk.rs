@@ -101,6 +101,11 @@ pub(super) fn disk(snapshot: &mut Snapshot, disk: &DiskTier) {
         stats.writes_failed,
     );
     counter(
+        "fonn_disk_failed_state_saves_total",
+        "Saves of which versions may be given out, and of flushes, that failed. Writes are refused until one succeeds.",
+        stats.state_saves_failed,
+    );
+    counter(
         "fonn_disk_rejected_writes_total",
         "Writes turned away because too many bytes waited.",
         stats.writes_rejected,
