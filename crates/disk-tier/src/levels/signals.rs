@@ -203,7 +203,7 @@ mod tests {
             synced: Duration::ZERO,
         };
         assert_eq!(device.busy(now, second), 0.0);
-        // What was too much in the second before does not count in this one.
+        // What was too much in the second before does not count here.
         now.stalled += Duration::from_millis(600);
         now.run_delay += Duration::from_millis(350);
         assert_eq!(device.busy(now, second), 0.25);
