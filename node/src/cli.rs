@@ -111,7 +111,7 @@ pub fn main_as(release: &Release) -> ExitCode {
     let config = config::load(std::env::args_os());
     fonn_program::run(
         config,
-        Config::frame,
+        |config: &Config| (&config.common, config.ram_budget),
         BLOCKING_THREADS,
         |config, prepared| run(config, prepared, release),
     )
@@ -136,12 +136,14 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
 
     // Addresses first: a port that is taken should not cost a recovery.
     let listeners = config
+        .common
         .listen
         .iter()
         .map(Listener::bind)
         .collect::<Result<Vec<_>, _>>()?;
     let names: Vec<String> = listeners.iter().map(Listener::local_name).collect();
-    let asked_for = mount::bind_given(&config.http, &config.origins).context("--http-listen")?;
+    let asked_for =
+        mount::bind_given(&config.common.http, &config.origins).context("--http-listen")?;
     let settings = InForce::new(config.settings(), config.origins.file());
     let telemetry = Telemetry::new(
         clock.clone(),
@@ -171,10 +173,10 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
         .with_grpc(admin_api.grpc()?)
         .with_hosts(config.admin_hosts())
         .with_fallback(dashboard);
-    let (address, asks) = (&config.admin_listen, security.clone());
+    let (address, asks) = (&config.common.admin_listen, security.clone());
     let admin = fonn_admin::Server::start(address, routes, asks, &admin_tasks, admin_stopped)
         .await
-        .with_context(|| format!("--admin-listen {}", config.admin_listen))?;
+        .with_context(|| format!("--admin-listen {}", config.common.admin_listen))?;
 
     let (options, bucket) = engine_options(&config, clock.clone()).await?;
     let engine = {
@@ -249,7 +251,7 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
             .as_ref()
             .map(|it| it.node_id.clone())
             .unwrap_or_default(),
-        is_open: config.insecure,
+        is_open: config.common.insecure,
         version: release.peer_version,
         ..Identity::default()
     };
@@ -269,8 +271,13 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
         security.clone(),
     );
     crate::metrics::register(&metrics, &shared, bucket.clone());
-    let hosts = config.http_hosts();
-    let front = mount::front(&shared, config.http.deadline, hosts, security.clone());
+    let hosts = config.common.http_hosts();
+    let front = mount::front(
+        &shared,
+        config.common.http.deadline,
+        hosts,
+        security.clone(),
+    );
     front.register(&metrics);
     {
         let front = front.clone();
@@ -279,11 +286,13 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
     // After the listeners of the cluster, which may be at the default address.
     let bound = match asked_for {
         Some(bound) => Some(bound),
-        None => mount::bind_default(&config.http, &config.origins).context("--http-listen")?,
+        None => {
+            mount::bind_default(&config.common.http, &config.origins).context("--http-listen")?
+        }
     };
-    let gateway = bound.map(|bound| Gateway::start(&front, bound, config.threads));
+    let gateway = bound.map(|bound| Gateway::start(&front, bound, config.common.threads));
     let gateway = gateway.transpose()?;
-    let server = Server::start(Arc::clone(&shared), listeners, config.threads)
+    let server = Server::start(Arc::clone(&shared), listeners, config.common.threads)
         .context("cannot start the reactors")?;
     let codecs = Codecs::new(Arc::clone(&engine), &config, settings.clone());
     let codecs = Arc::new(codecs);
@@ -526,7 +535,7 @@ pub async fn engine_options(
             value_len_max: config.value_len_max(),
             queue_bytes_max: sizes.disk_queue,
             memory_bytes: sizes.disk_memory,
-            read_threads: (2 * config.threads).clamp(2, 16),
+            read_threads: (2 * config.common.threads).clamp(2, 16),
             compaction_percent: COMPACTION_PERCENT,
             write_bytes_per_sec_max: None,
             room_wait: fonn_disk_tier::ROOM_WAIT,
@@ -534,7 +543,7 @@ pub async fn engine_options(
         cold,
         ram_codec: (config.codec_ram, config.codec_min_bytes),
         clock,
-        spaces: match config.security.users_file {
+        spaces: match config.common.security.users_file {
             None => u32::from(Space::DATABASES),
             Some(_) => Space::ALL,
         },

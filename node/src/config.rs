@@ -8,18 +8,15 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
-use fonn_admin::{HostName, HostNames};
+use fonn_admin::HostNames;
 use fonn_base::config::{self, ConfigError, Early, Origins};
 use fonn_base::duration::Span;
 use fonn_base::memory;
 use fonn_base::size::{Budget, ByteCount};
-use fonn_base::telemetry::{LogFilter, LogFormat};
 use fonn_disk_tier::Durability;
 use fonn_disk_tier::levels::{CodecChoice, Level, LevelSetting};
-use fonn_program::security::{self, GivenFiles, SecurityConfig};
-use fonn_program::{AdminAddr, Frame, HttpAddr, HttpConfig, one_or_many};
+use fonn_program::{CommonConfig, CommonSettings, HttpAddr, LogSettings, one_or_many};
 use fonn_ram_tier::LruMode;
-use fonn_server::ListenAddr;
 use serde::Deserialize;
 
 use self::cluster::{ClusterAddr, MemberAddr};
@@ -60,56 +57,10 @@ fonn_base::layer! {
     #[derive(Clone, Debug, Default, clap::Args, Deserialize)]
     #[serde(default)]
     pub struct Settings {
-        /// Address of the client protocols, HOST:PORT or unix:PATH; may be repeated [default:
-        /// 127.0.0.1:11211]
-        #[arg(long, value_name = "ADDR", env = "FONN_LISTEN", value_delimiter = ',', help_heading = "Listeners")]
-        #[serde(deserialize_with = "one_or_many")]
-        pub listen: Vec<ListenAddr>,
-        /// HOST:PORT of the HTTP port for build tools (WebDAV, Bazel, Gradle, Maven, Nx,
-        /// Turborepo), or none; if the default is taken, the node serves without it [default:
-        /// 127.0.0.1:11290]
-        #[arg(long, value_name = "ADDR", env = "FONN_HTTP_LISTEN", help_heading = "Listeners")]
-        pub http_listen: Option<HttpAddr>,
-        /// From the arrival of a read over HTTP to its answer at most; a read that takes longer is
-        /// a miss [default: 2s]
-        #[arg(long, value_name = "DURATION", env = "FONN_HTTP_DEADLINE", help_heading = "Listeners")]
-        pub http_deadline: Option<Span>,
-        /// Address of the admin port: status page, /metrics, /healthz, /readyz [default:
-        /// 127.0.0.1:11280]
-        #[arg(long, value_name = "ADDR", env = "FONN_ADMIN_LISTEN", help_heading = "Listeners")]
-        pub admin_listen: Option<AdminAddr>,
-        /// Name by which the admin port answers without TLS, besides addresses, localhost and the
-        /// names in --admin-listen and --advertise; *.NAME for all below; may be repeated [default:
-        /// none]
-        #[arg(long, value_name = "NAME", env = "FONN_ADMIN_HOST", value_delimiter = ',', help_heading = "Listeners")]
-        #[serde(deserialize_with = "one_or_many")]
-        pub admin_host: Vec<HostName>,
-        /// Serve addresses that other machines can reach, although clients need no login or there
-        /// is no TLS
-        #[arg(long, env = "FONN_INSECURE", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Listeners")]
-        pub insecure: Option<bool>,
-        /// Users, their roles and namespaces (TOML); `fonnctl user hash` makes the hashes [default:
-        /// none]
-        #[arg(long, value_name = "FILE", env = "FONN_USERS_FILE", help_heading = "Security")]
-        pub users_file: Option<PathBuf>,
-        /// Certificate of all ports, PEM, with those between it and its authority [default: none]
-        #[arg(long, value_name = "FILE", env = "FONN_TLS_CERT", help_heading = "Security")]
-        pub tls_cert: Option<PathBuf>,
-        /// Private key of the certificate, PEM [default: none]
-        #[arg(long, value_name = "FILE", env = "FONN_TLS_KEY", help_heading = "Security")]
-        pub tls_key: Option<PathBuf>,
-        /// Authorities of the certificates of members, routers and clients, PEM; without users a
-        /// client from another machine has to show one [default: none]
-        #[arg(long, value_name = "FILE", env = "FONN_TLS_CLIENT_CA", help_heading = "Security")]
-        pub tls_client_ca: Option<PathBuf>,
-        /// Certificates that these authorities have revoked, PEM; connections that show one end
-        /// [default: none]
-        #[arg(long, value_name = "FILE", env = "FONN_TLS_CLIENT_CRL", help_heading = "Security")]
-        pub tls_client_crl: Option<PathBuf>,
-
-        /// Threads that serve clients [default: the number of cores]
-        #[arg(long, value_name = "N", env = "FONN_THREADS", help_heading = "Listeners")]
-        pub threads: Option<usize>,
+        /// Listeners, access and threads.
+        #[command(flatten)]
+        #[serde(skip)]
+        pub common: CommonSettings,
 
         /// Memory for entries: SIZE, or N% of what the process may use (its cgroup's limit, else
         /// the host's memory) [default: 25%]
@@ -217,12 +168,10 @@ fonn_base::layer! {
         #[arg(long, value_name = "DURATION", env = "FONN_DOWN_AFTER", help_heading = "Cluster")]
         pub down_after: Option<Span>,
 
-        /// What is logged: error, warn, info, debug, trace, or MODULE=LEVEL parts [default: info]
-        #[arg(long, value_name = "LEVEL", env = "FONN_LOG", help_heading = "Logs")]
-        pub log: Option<LogFilter>,
-        /// Form of log lines: text or json [default: text]
-        #[arg(long, value_name = "FORMAT", env = "FONN_LOG_FORMAT", help_heading = "Logs")]
-        pub log_format: Option<LogFormat>,
+        /// Logs.
+        #[command(flatten)]
+        #[serde(skip)]
+        pub logs: LogSettings,
     }
 }
 
@@ -251,20 +200,8 @@ pub enum DurabilityMode {
 /// The settings in force: every default filled in, every share resolved.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where clients connect.
-    pub listen: Vec<ListenAddr>,
-    /// The HTTP port for build tools.
-    pub http: HttpConfig,
-    /// Where the admin port is.
-    pub admin_listen: String,
-    /// By which names the admin port answers without TLS, as given.
-    pub admin_host: Vec<HostName>,
-    /// Whether others than this machine may connect without a login.
-    pub insecure: bool,
-    /// Users, if clients have to log in, and certificate, if the node speaks TLS.
-    pub security: SecurityConfig,
-    /// Reactors.
-    pub threads: usize,
+    /// Listeners, access, threads and logs.
+    pub common: CommonConfig,
     /// Bytes of RAM for entries.
     pub ram_budget: ByteCount,
     /// What the RAM budget was said to be, and what it is a share of, for the banner.
@@ -293,16 +230,9 @@ pub struct Config {
     pub codec_cold: CodecChoice,
     /// Shorter values are stored verbatim.
     pub codec_min_bytes: usize,
-    /// What is logged.
-    pub log: LogFilter,
-    /// How.
-    pub log_format: LogFormat,
     /// Where all that comes from.
     pub origins: Origins,
 }
-
-/// Smallest RAM budget that a node works with.
-const RAM_BUDGET_MIN: ByteCount = ByteCount::mib(8);
 
 /// Smallest disk budget: journals and tables have a least size of their own.
 const DISK_BUDGET_MIN: ByteCount = ByteCount::mib(64);
@@ -341,34 +271,11 @@ where
 pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
     let has_disk = settings.data_dir.as_deref() != Some(Path::new("none"));
     let cold = cold::resolve(&settings, has_disk)?;
-    let security = security::resolve(GivenFiles {
-        users: settings.users_file.as_deref(),
-        cert: settings.tls_cert.as_deref(),
-        key: settings.tls_key.as_deref(),
-        client_ca: settings.tls_client_ca.as_deref(),
-        client_crl: settings.tls_client_crl.as_deref(),
-    })?;
-    let listen = fonn_program::listen(settings.listen.clone());
-    let cluster = cluster::resolve(&settings, &listen, &security, has_disk)?;
-    let admin = settings
-        .admin_listen
-        .unwrap_or(AdminAddr("127.0.0.1:11280".to_owned()));
-    let default = HttpAddr::At("127.0.0.1:11290".to_owned());
-    let http = HttpConfig::resolve(settings.http_listen, default, settings.http_deadline)?;
-    if !settings.insecure.unwrap_or(false) {
-        security.check_addresses(&listen, &admin.0, http.address())?;
-    }
-    let threads = fonn_program::threads(settings.threads)?;
-    let share = settings
-        .ram_budget
-        .or(Budget::percent(25))
-        .unwrap_or(Budget::Bytes(RAM_BUDGET_MIN));
-    let available = memory::available();
-    let ram_budget = share.resolve(available.bytes);
-    if ram_budget < RAM_BUDGET_MIN {
-        let least = format!("at least {RAM_BUDGET_MIN}");
-        return Err(ConfigError::invalid("--ram-budget", share, least));
-    }
+    let http_listen = HttpAddr::At("127.0.0.1:11290".to_owned());
+    let (common, logs) = (&settings.common, &settings.logs);
+    let common = CommonConfig::resolve(common, logs, "127.0.0.1:11280", http_listen)?;
+    let cluster = cluster::resolve(&settings, &common, has_disk)?;
+    let (share, ram_budget) = fonn_program::ram_budget(settings.ram_budget, 25)?;
     let disk_budget = settings.disk_budget.unwrap_or(ByteCount::mib(10 << 10));
     let data_dir = match settings.data_dir {
         Some(dir) if dir == Path::new("none") => None,
@@ -396,17 +303,13 @@ pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
         given.map_or_else(|| level.default_codec(), |it| it.codec)
     };
     Ok(Config {
-        listen,
-        http,
-        admin_listen: admin.0,
-        admin_host: fonn_program::admin_host(settings.admin_host),
-        insecure: settings.insecure.unwrap_or(false),
-        security,
-        threads,
+        common,
         ram_budget,
         ram_budget_source: match share {
             Budget::Bytes(_) => String::new(),
-            Budget::Percent(_) => format!("{share} of {}", available.bytes.human()),
+            Budget::Percent(_) => {
+                format!("{share} of {}", memory::available().bytes.human())
+            }
         },
         max_value,
         lru: match settings.lru {
@@ -427,8 +330,6 @@ pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
         codec_compacted: codec(Level::Compacted),
         codec_cold: codec(Level::Cold),
         codec_min_bytes,
-        log: settings.log.unwrap_or_default(),
-        log_format: settings.log_format.unwrap_or_default(),
         origins: Origins::default(),
     })
 }
@@ -453,18 +354,6 @@ fn default_data_dir() -> Result<PathBuf, ConfigError> {
 }
 
 impl Config {
-    /// What is in effect before the node runs.
-    #[must_use]
-    pub fn frame(&self) -> Frame<'_> {
-        Frame {
-            security: &self.security,
-            insecure: self.insecure,
-            ram_budget: self.ram_budget,
-            log: &self.log,
-            log_format: self.log_format,
-        }
-    }
-
     /// The longest value in bytes.
     #[must_use]
     pub fn value_len_max(&self) -> usize {
@@ -476,16 +365,7 @@ impl Config {
     pub fn admin_hosts(&self) -> HostNames {
         let cluster = self.cluster.as_ref();
         let advertised = cluster.and_then(|it| it.advertise.as_deref());
-        HostNames::new(
-            &self.admin_host,
-            [&*self.admin_listen].into_iter().chain(advertised),
-        )
-    }
-
-    /// All names by which the HTTP port answers without TLS where no login is needed.
-    #[must_use]
-    pub fn http_hosts(&self) -> HostNames {
-        HostNames::new(&self.admin_host, self.http.address())
+        self.common.admin_hosts(advertised)
     }
 
     /// Names and values of what is in force.
@@ -495,15 +375,8 @@ impl Config {
             .data_dir
             .as_ref()
             .map_or("none".to_owned(), |dir| dir.display().to_string());
-        let listen: Vec<String> = self.listen.iter().map(ToString::to_string).collect();
-        let admin_host: Vec<String> = self.admin_host.iter().map(ToString::to_string).collect();
         let min_bytes = ByteCount::new(self.codec_min_bytes as u64);
         [
-            ("listen", listen.join(",")),
-            ("admin_listen", self.admin_listen.clone()),
-            ("admin_host", admin_host.join(",")),
-            ("insecure", self.insecure.to_string()),
-            ("threads", self.threads.to_string()),
             ("ram_budget", self.ram_budget.to_string()),
             ("max_value", self.max_value.to_string()),
             ("lru", format!("{:?}", self.lru).to_lowercase()),
@@ -515,16 +388,10 @@ impl Config {
             ),
             ("codec", self.codecs()),
             ("codec_min_bytes", min_bytes.to_string()),
-            ("log", self.log.to_string()),
-            (
-                "log_format",
-                format!("{:?}", self.log_format).to_lowercase(),
-            ),
         ]
         .into_iter()
-        .chain(self.http.pairs())
         .map(|(name, value)| (name.to_owned(), value))
-        .chain(self.security.pairs())
+        .chain(self.common.pairs())
         .chain(match &self.cold {
             Some(cold) => cold.pairs(),
             None => vec![none("cold_tier")],
@@ -578,14 +445,14 @@ impl Config {
             text,
             "  clients {} ({} threads)",
             listening.join(", "),
-            self.threads
+            self.common.threads
         );
         if let Some(cluster) = &self.cluster {
             let _ = writeln!(text, "  cluster {}", cluster.describe());
         }
-        let who = self.security.describe(self.insecure);
+        let who = self.common.security.describe(self.common.insecure);
         let _ = writeln!(text, "  serves  {who}");
-        let scheme = self.security.scheme();
+        let scheme = self.common.security.scheme();
         let _ = match http {
             Some(http) => writeln!(text, "  http    {scheme}://{http}/"),
             None => writeln!(text, "  http    none"),

@@ -59,7 +59,7 @@ pub fn main_as(release: &Release) -> ExitCode {
     let config = config::load(std::env::args_os());
     fonn_program::run(
         config,
-        Config::frame,
+        |config: &Config| (&config.common, config.ram_budget),
         BLOCKING_THREADS,
         |config, prepared| run(config, prepared, release),
     )
@@ -81,12 +81,13 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
     let (stop_admin, admin_stopped) = shutdown::channel();
 
     let listeners = config
+        .common
         .listen
         .iter()
         .map(Listener::bind)
         .collect::<Result<Vec<_>, _>>()?;
     let names: Vec<String> = listeners.iter().map(Listener::local_name).collect();
-    let bound = mount::bind_given(&config.http, &config.origins).context("--http-listen")?;
+    let bound = mount::bind_given(&config.common.http, &config.origins).context("--http-listen")?;
     let map = Arc::new(Map::default());
     let follower = Follower::new(
         Arc::clone(&map),
@@ -106,10 +107,10 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
         &tools,
     )?
     .with_hosts(config.admin_hosts());
-    let (address, asks) = (&config.admin_listen, security.clone());
+    let (address, asks) = (&config.common.admin_listen, security.clone());
     let admin = fonn_admin::Server::start(address, routes, asks, &admin_tasks, admin_stopped)
         .await
-        .with_context(|| format!("--admin-listen {}", config.admin_listen))?;
+        .with_context(|| format!("--admin-listen {}", config.common.admin_listen))?;
 
     let shared = shared(
         &config,
@@ -120,8 +121,13 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
         &metrics,
     );
     crate::metrics::register(&metrics, &shared, &follower);
-    let hosts = config.http_hosts();
-    let front = mount::front(&shared, config.http.deadline, hosts, security.clone());
+    let hosts = config.common.http_hosts();
+    let front = mount::front(
+        &shared,
+        config.common.http.deadline,
+        hosts,
+        security.clone(),
+    );
     front.register(&metrics);
     {
         let front = front.clone();
@@ -130,9 +136,9 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
     background.spawn("topology", OnShutdown::Abort, follower.run());
     let mut users_known = follow_users(&config, &security, &map, &background);
     wait_at_start(&map, &mut users_known).await;
-    let server = Server::start(Arc::clone(&shared), listeners, config.threads)
+    let server = Server::start(Arc::clone(&shared), listeners, config.common.threads)
         .context("cannot start the reactors")?;
-    let gateway = bound.map(|bound| Gateway::start(&front, bound, config.threads));
+    let gateway = bound.map(|bound| Gateway::start(&front, bound, config.common.threads));
     let gateway = gateway.transpose()?;
     if let Some(users) = security.users.clone() {
         let members = Arc::clone(&shared);
@@ -238,7 +244,7 @@ fn reload(config: &mut Config, settings: &InForce, security: &Security, log: &Lo
         }
         Err(Early::Info(_)) => return,
     };
-    log.set(&new.log);
+    log.set(&new.common.log);
     config.adopt(&new);
     let told = config.settings_before(&new);
     let fixed = Setting::awaiting_restart(&told);
@@ -248,12 +254,12 @@ fn reload(config: &mut Config, settings: &InForce, security: &Security, log: &Lo
     }
     settings.reload(told, Clock::system().wall_ms());
     reload_security(config, security);
-    tracing::info!(log = %new.log, "configuration reloaded");
+    tracing::info!(log = %new.common.log, "configuration reloaded");
 }
 
 /// Reads users and certificate again.
 fn reload_security(config: &Config, security: &Security) {
-    match config.security.reload(security) {
+    match config.common.security.reload(security) {
         Ok(()) => tracing::info!("users and certificates reloaded"),
         Err(error) => tracing::error!(%error, "users and certificates stay as they were"),
     }

@@ -5,14 +5,11 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Parser;
-use fonn_admin::{HostName, HostNames};
+use fonn_admin::HostNames;
 use fonn_base::config::{self, ConfigError, Early, Origins, Setting};
 use fonn_base::duration::Span;
-use fonn_base::memory;
 use fonn_base::size::{Budget, ByteCount};
-use fonn_base::telemetry::{LogFilter, LogFormat};
-use fonn_program::security::{self, GivenFiles, SecurityConfig};
-use fonn_program::{AdminAddr, Frame, HttpAddr, HttpConfig, one_or_many};
+use fonn_program::{CommonConfig, CommonSettings, HttpAddr, LogSettings, one_or_many};
 use fonn_proto::cluster::is_router_address;
 use fonn_server::ListenAddr;
 use serde::Deserialize;
@@ -29,9 +26,32 @@ follows them.
 SIGTERM and SIGINT stop it within 10 seconds, SIGHUP reads users, certificate and log level again.
 Exit codes: 0 clean stop, 1 failed while running, 2 bad configuration.";
 
-/// The command line: flags and environment.
+const HTTP_LISTEN_HELP: &str = "HOST:PORT of the HTTP port for build tools (WebDAV, Bazel, Gradle, \
+Maven, Nx, Turborepo), or none [default: none]";
+
+const ADMIN_LISTEN_HELP: &str =
+    "Address of the admin port: /metrics, /healthz, /readyz [default: 127.0.0.1:11281]";
+
+const USERS_FILE_HELP: &str = "Users, their roles and namespaces (TOML): the same file as that of the \
+members [default: none]";
+
+const TLS_CERT_HELP: &str = "Certificate of all ports, PEM, with those between it and its authority; \
+members see it too [default: none]";
+
+const TLS_CLIENT_CA_HELP: &str = "Authorities of the certificates of members and clients, PEM; members \
+are asked under TLS then [default: none]";
+
+/// The command line: flags and environment. Where a router and a node differ in what a common
+/// setting does, the help is that of the router.
 #[derive(Debug, Parser)]
 #[command(name = "fonn-router", version, about = ABOUT, after_help = AFTER_HELP, max_term_width = 100)]
+#[command(
+    mut_arg("http_listen", |arg| arg.help(HTTP_LISTEN_HELP)),
+    mut_arg("admin_listen", |arg| arg.help(ADMIN_LISTEN_HELP)),
+    mut_arg("users_file", |arg| arg.help(USERS_FILE_HELP)),
+    mut_arg("tls_cert", |arg| arg.help(TLS_CERT_HELP)),
+    mut_arg("tls_client_ca", |arg| arg.help(TLS_CLIENT_CA_HELP)),
+)]
 pub struct Cli {
     /// Configuration file (TOML).
     #[arg(long, value_name = "FILE", env = "FONN_CONFIG")]
@@ -58,55 +78,10 @@ fonn_base::layer! {
         #[arg(long, value_name = "DURATION", env = "FONN_TIMEOUT", help_heading = "Cluster")]
         pub timeout: Option<Span>,
 
-        /// Address of the client protocols, HOST:PORT or unix:PATH; may be repeated [default:
-        /// 127.0.0.1:11211]
-        #[arg(long, value_name = "ADDR", env = "FONN_LISTEN", value_delimiter = ',', help_heading = "Listeners")]
-        #[serde(deserialize_with = "one_or_many")]
-        pub listen: Vec<ListenAddr>,
-        /// HOST:PORT of the HTTP port for build tools (WebDAV, Bazel, Gradle, Maven, Nx,
-        /// Turborepo), or none [default: none]
-        #[arg(long, value_name = "ADDR", env = "FONN_HTTP_LISTEN", help_heading = "Listeners")]
-        pub http_listen: Option<HttpAddr>,
-        /// From the arrival of a read over HTTP to its answer at most; a read that takes longer is
-        /// a miss [default: 2s]
-        #[arg(long, value_name = "DURATION", env = "FONN_HTTP_DEADLINE", help_heading = "Listeners")]
-        pub http_deadline: Option<Span>,
-        /// Address of the admin port: /metrics, /healthz, /readyz [default: 127.0.0.1:11281]
-        #[arg(long, value_name = "ADDR", env = "FONN_ADMIN_LISTEN", help_heading = "Listeners")]
-        pub admin_listen: Option<AdminAddr>,
-        /// Name by which the admin port answers without TLS, besides addresses, localhost and the
-        /// names in --admin-listen and --advertise; *.NAME for all below; may be repeated [default:
-        /// none]
-        #[arg(long, value_name = "NAME", env = "FONN_ADMIN_HOST", value_delimiter = ',', help_heading = "Listeners")]
-        #[serde(deserialize_with = "one_or_many")]
-        pub admin_host: Vec<HostName>,
-        /// Serve addresses that other machines can reach, although clients need no login or there
-        /// is no TLS
-        #[arg(long, env = "FONN_INSECURE", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Listeners")]
-        pub insecure: Option<bool>,
-        /// Users, their roles and namespaces (TOML): the same file as that of the members [default:
-        /// none]
-        #[arg(long, value_name = "FILE", env = "FONN_USERS_FILE", help_heading = "Security")]
-        pub users_file: Option<PathBuf>,
-        /// Certificate of all ports, PEM, with those between it and its authority; members see it
-        /// too [default: none]
-        #[arg(long, value_name = "FILE", env = "FONN_TLS_CERT", help_heading = "Security")]
-        pub tls_cert: Option<PathBuf>,
-        /// Private key of the certificate, PEM [default: none]
-        #[arg(long, value_name = "FILE", env = "FONN_TLS_KEY", help_heading = "Security")]
-        pub tls_key: Option<PathBuf>,
-        /// Authorities of the certificates of members and clients, PEM; members are asked under TLS
-        /// then [default: none]
-        #[arg(long, value_name = "FILE", env = "FONN_TLS_CLIENT_CA", help_heading = "Security")]
-        pub tls_client_ca: Option<PathBuf>,
-        /// Certificates that these authorities have revoked, PEM; connections that show one end
-        /// [default: none]
-        #[arg(long, value_name = "FILE", env = "FONN_TLS_CLIENT_CRL", help_heading = "Security")]
-        pub tls_client_crl: Option<PathBuf>,
-
-        /// Threads that serve clients [default: the number of cores]
-        #[arg(long, value_name = "N", env = "FONN_THREADS", help_heading = "Listeners")]
-        pub threads: Option<usize>,
+        /// Listeners, access and threads.
+        #[command(flatten)]
+        #[serde(skip)]
+        pub common: CommonSettings,
 
         /// Longest value, at most half of --ram-budget; a longer one is refused, and over HTTP
         /// stored in chunks [default: 256m, or that half if it is less]
@@ -117,12 +92,10 @@ fonn_base::layer! {
         #[arg(long, value_name = "SIZE|N%", env = "FONN_RAM_BUDGET", help_heading = "Memory")]
         pub ram_budget: Option<Budget>,
 
-        /// What is logged: error, warn, info, debug, trace, or MODULE=LEVEL parts [default: info]
-        #[arg(long, value_name = "LEVEL", env = "FONN_LOG", help_heading = "Logs")]
-        pub log: Option<LogFilter>,
-        /// Form of log lines: text or json [default: text]
-        #[arg(long, value_name = "FORMAT", env = "FONN_LOG_FORMAT", help_heading = "Logs")]
-        pub log_format: Option<LogFormat>,
+        /// Logs.
+        #[command(flatten)]
+        #[serde(skip)]
+        pub logs: LogSettings,
     }
 }
 
@@ -176,28 +149,12 @@ pub struct Config {
     pub advertise: Option<String>,
     /// From the arrival of a command to its answer at most.
     pub timeout: Duration,
-    /// Where clients connect.
-    pub listen: Vec<ListenAddr>,
-    /// The HTTP port for build tools.
-    pub http: HttpConfig,
-    /// Where the admin port is.
-    pub admin_listen: String,
-    /// By which names the admin port answers without TLS, as given.
-    pub admin_host: Vec<HostName>,
-    /// Whether others than this machine may connect without a login.
-    pub insecure: bool,
-    /// Users, if clients have to log in, and certificate, if the router speaks TLS.
-    pub security: SecurityConfig,
-    /// Reactors.
-    pub threads: usize,
+    /// Listeners, access, threads and logs.
+    pub common: CommonConfig,
     /// Longest value.
     pub max_value: ByteCount,
     /// Memory for requests and replies.
     pub ram_budget: ByteCount,
-    /// What is logged.
-    pub log: LogFilter,
-    /// How.
-    pub log_format: LogFormat,
     /// Where all that comes from.
     pub origins: Origins,
 }
@@ -208,9 +165,6 @@ const LIVE: [&str; 1] = ["log"];
 /// The default budget, in percent of the memory that the process may use: the rest is for
 /// connections.
 const RAM_BUDGET_PERCENT: u8 = 50;
-
-/// Smallest budget for requests and replies that a router works with.
-const RAM_BUDGET_MIN: ByteCount = ByteCount::mib(8);
 
 /// Reads flags, environment and file, and fills in the defaults.
 ///
@@ -236,50 +190,23 @@ pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
         let expected = "HOST:PORT of the --cluster-listen of any member, as in 10.0.0.5:11290";
         return Err(ConfigError::invalid("--cluster", "is not given", expected));
     }
-    let listen = fonn_program::listen(settings.listen);
-    let admin = settings
-        .admin_listen
-        .unwrap_or(AdminAddr("127.0.0.1:11281".to_owned()));
-    let security = security::resolve(GivenFiles {
-        users: settings.users_file.as_deref(),
-        cert: settings.tls_cert.as_deref(),
-        key: settings.tls_key.as_deref(),
-        client_ca: settings.tls_client_ca.as_deref(),
-        client_crl: settings.tls_client_crl.as_deref(),
-    })?;
-    let insecure = settings.insecure.unwrap_or(false);
-    let http = HttpConfig::resolve(settings.http_listen, HttpAddr::None, settings.http_deadline)?;
-    if !insecure {
-        security.check_addresses(&listen, &admin.0, http.address())?;
-    }
+    let (common, logs) = (&settings.common, &settings.logs);
+    let common = CommonConfig::resolve(common, logs, "127.0.0.1:11281", HttpAddr::None)?;
     let timeout = settings.timeout.map_or(Duration::from_secs(5), Span::get);
     if timeout < Duration::from_millis(10) || timeout > Duration::from_secs(60) {
         let given = format!("{timeout:?}");
         return Err(ConfigError::invalid("--timeout", given, "10ms to 60s"));
     }
-    let share = settings.ram_budget.or(Budget::percent(RAM_BUDGET_PERCENT));
-    let share = share.unwrap_or(Budget::Bytes(RAM_BUDGET_MIN));
-    let ram_budget = share.resolve(memory::available().bytes);
-    if ram_budget < RAM_BUDGET_MIN {
-        let least = format!("at least {RAM_BUDGET_MIN}");
-        return Err(ConfigError::invalid("--ram-budget", share, least));
-    }
+    let given = settings.ram_budget;
+    let (_, ram_budget) = fonn_program::ram_budget(given, RAM_BUDGET_PERCENT)?;
     let max_value = max_value(settings.max_value, ram_budget)?;
     Ok(Config {
         cluster: settings.cluster.into_iter().map(|it| it.0).collect(),
         advertise: settings.advertise.map(|it| it.0),
         timeout,
-        listen,
-        http,
-        admin_listen: admin.0,
-        admin_host: fonn_program::admin_host(settings.admin_host),
-        insecure,
-        security,
-        threads: fonn_program::threads(settings.threads)?,
+        common,
         max_value,
         ram_budget,
-        log: settings.log.unwrap_or_default(),
-        log_format: settings.log_format.unwrap_or_default(),
         origins: Origins::default(),
     })
 }
@@ -299,60 +226,25 @@ fn max_value(given: Option<ByteCount>, ram_budget: ByteCount) -> Result<ByteCoun
 }
 
 impl Config {
-    /// What is in effect before the router runs.
-    #[must_use]
-    pub fn frame(&self) -> Frame<'_> {
-        Frame {
-            security: &self.security,
-            insecure: self.insecure,
-            ram_budget: self.ram_budget,
-            log: &self.log,
-            log_format: self.log_format,
-        }
-    }
-
     /// All names by which the admin port answers without TLS.
     #[must_use]
     pub fn admin_hosts(&self) -> HostNames {
-        let advertised = self.advertise.as_deref();
-        HostNames::new(
-            &self.admin_host,
-            [&*self.admin_listen].into_iter().chain(advertised),
-        )
-    }
-
-    /// All names by which the HTTP port answers without TLS where no login is needed.
-    #[must_use]
-    pub fn http_hosts(&self) -> HostNames {
-        HostNames::new(&self.admin_host, self.http.address())
+        self.common.admin_hosts(self.advertise.as_deref())
     }
 
     /// Names and values of what is in force.
     #[must_use]
     pub fn pairs(&self) -> Vec<(String, String)> {
-        let listen: Vec<String> = self.listen.iter().map(ToString::to_string).collect();
-        let admin_host: Vec<String> = self.admin_host.iter().map(ToString::to_string).collect();
         [
             ("cluster", self.cluster.join(",")),
             ("advertise", self.advertise.clone().unwrap_or_default()),
             ("timeout", format!("{:?}", self.timeout)),
-            ("listen", listen.join(",")),
-            ("admin_listen", self.admin_listen.clone()),
-            ("admin_host", admin_host.join(",")),
-            ("threads", self.threads.to_string()),
             ("max_value", self.max_value.to_string()),
             ("ram_budget", self.ram_budget.to_string()),
-            ("insecure", self.insecure.to_string()),
-            ("log", self.log.to_string()),
-            (
-                "log_format",
-                format!("{:?}", self.log_format).to_lowercase(),
-            ),
         ]
         .into_iter()
-        .chain(self.http.pairs())
         .map(|(name, value)| (name.to_owned(), value))
-        .chain(self.security.pairs())
+        .chain(self.common.pairs())
         .collect()
     }
 
@@ -370,28 +262,30 @@ impl Config {
 
     /// Takes over what `new` has of the settings that change while the router runs.
     pub fn adopt(&mut self, new: &Self) {
-        self.log = new.log.clone();
+        self.common.log = new.common.log.clone();
         self.origins.take_over(&LIVE, &new.origins);
     }
 
     /// What is told at the start.
     #[must_use]
     pub fn banner(&self, listening: &[String], http: Option<&str>, admin: &str) -> String {
-        let scheme = self.security.scheme();
+        let scheme = self.common.security.scheme();
         let http = http.map_or_else(|| "none".to_owned(), |http| format!("{scheme}://{http}/"));
         format!(
             "fonn-router {}\n  cluster {}\n  clients {} ({} threads)\n  http    {http}\n  serves  {}\n  admin   {scheme}://{admin}/",
             env!("CARGO_PKG_VERSION"),
             self.cluster.join(", "),
             listening.join(", "),
-            self.threads,
-            self.security.describe(self.insecure),
+            self.common.threads,
+            self.common.security.describe(self.common.insecure),
         )
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use fonn_base::memory;
+
     use super::*;
 
     fn load_from(args: &[&str]) -> Result<Config, String> {
@@ -408,7 +302,7 @@ mod tests {
         assert!(error.contains("--cluster"), "{error}");
         let config = load_from(&["--cluster", "a:1,b:2", "--cluster", "c:3"]).unwrap();
         assert_eq!(config.cluster, ["a:1", "b:2", "c:3"]);
-        assert_eq!(config.admin_listen, "127.0.0.1:11281");
+        assert_eq!(config.common.admin_listen, "127.0.0.1:11281");
         assert_eq!(config.timeout, Duration::from_secs(5));
     }
 

@@ -12,6 +12,7 @@ use fonn_base::config::InForce;
 use fonn_base::metrics::Metrics;
 use fonn_base::release::Release;
 use fonn_forward::{Event, Map, MemberState, Topology};
+use fonn_program::CommonSettings;
 use fonn_proto::placement::{Placed, SLOT_COUNT, Table};
 use fonn_proto::{
     Base, Command, ExpirySpec, Get, Outcome, Overlay, Redirects, Space, Store, WriterId,
@@ -88,13 +89,16 @@ impl Cluster {
     fn router_within(&self, timeout: &str) -> Running {
         let settings = Settings {
             cluster: vec![MemberAddr("127.0.0.1:1".to_owned())],
-            listen: vec!["127.0.0.1:0".parse().unwrap()],
-            threads: Some(2),
+            common: CommonSettings {
+                listen: vec!["127.0.0.1:0".parse().unwrap()],
+                threads: Some(2),
+                ..CommonSettings::default()
+            },
             timeout: Some(timeout.parse().unwrap()),
             ..Settings::default()
         };
         let config = config::resolve(settings).unwrap();
-        let listener = Listener::bind(&config.listen[0]).unwrap();
+        let listener = Listener::bind(&config.common.listen[0]).unwrap();
         let address = listener.local_name();
         let shared = crate::cli::shared(
             &config,

@@ -85,8 +85,8 @@ fn scrape_router() -> Result<String> {
     fonn_router::metrics::register(&metrics, &shared, &follower);
     let front = mount::front(
         &shared,
-        config.http.deadline,
-        config.http_hosts(),
+        config.common.http.deadline,
+        config.common.http_hosts(),
         Security::default(),
     );
     front.register(&metrics);
@@ -127,8 +127,8 @@ fn scrape() -> Result<String> {
     fonn_node::metrics::register(&metrics, &shared, bucket);
     let front = mount::front(
         &shared,
-        config.http.deadline,
-        config.http_hosts(),
+        config.common.http.deadline,
+        config.common.http_hosts(),
         Security::default(),
     );
     front.register(&metrics);

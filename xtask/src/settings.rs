@@ -194,13 +194,10 @@ mod tests {
     }
 
     /// What the settings amount to, apart from what depends on the machine.
-    fn effect(settings: Settings) -> String {
-        let config = config::resolve(Settings {
-            data_dir: Some("none".into()),
-            threads: Some(1),
-            ..settings
-        });
-        format!("{:?}", config.unwrap())
+    fn effect(mut settings: Settings) -> String {
+        settings.data_dir = Some("none".into());
+        settings.common.threads = Some(1);
+        format!("{:?}", config::resolve(settings).unwrap())
     }
 
     #[test]

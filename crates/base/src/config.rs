@@ -21,8 +21,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::ArgMatches;
-use serde::de::DeserializeOwned;
 use toml::de::DeTable;
+#[doc(hidden)]
+pub use toml::{de::Error as FileFault, from_str as from_text};
 
 pub use self::in_force::{InForce, Setting};
 pub use self::origin::{Origin, Origins, load_layers, load_layers_below};
@@ -125,6 +126,15 @@ pub trait Layer: Sized {
 
     /// Adds those of them that have a value here.
     fn push_given(&self, name: &'static str, keys: &mut Vec<&'static str>);
+
+    /// Reads the settings of the layer, and those of the layers in it, from the text of a file. A
+    /// single setting is read with its layer.
+    ///
+    /// # Errors
+    /// If a value is not accepted.
+    fn read(&mut self, _text: &str) -> Result<(), FileFault> {
+        Ok(())
+    }
 }
 
 impl<T> Layer for Option<T> {
@@ -161,8 +171,9 @@ impl<T> Layer for Vec<T> {
 
 /// Declares structs and implements [`Layer`](crate::config::Layer) for them.
 ///
-/// Every field must be a layer itself: an `Option`, a `Vec`, or another such struct that is
-/// flattened into the struct. TOML keys are the field names, so do not rename fields with serde.
+/// Every field must be a layer itself: an `Option`, a `Vec`, or another such struct whose keys
+/// belong to the file as well. serde skips such a struct (`#[serde(skip)]`): `flatten` would lose
+/// the lines of errors. TOML keys are the field names, so do not rename fields with serde.
 ///
 /// ```
 /// fonn_base::layer! {
@@ -209,6 +220,12 @@ macro_rules! layer {
             fn push_given(&self, _name: &'static str, keys: &mut Vec<&'static str>) {
                 $($crate::config::Layer::push_given(&self.$field, stringify!($field), keys);)*
             }
+
+            fn read(&mut self, text: &str) -> Result<(), $crate::config::FileFault> {
+                *self = $crate::config::from_text(text)?;
+                $($crate::config::Layer::read(&mut self.$field, text)?;)*
+                Ok(())
+            }
         }
     )+};
 }
@@ -225,7 +242,7 @@ pub fn keys<T: Layer>() -> Vec<&'static str> {
 ///
 /// # Errors
 /// [`ConfigError::Read`], [`ConfigError::UnknownKey`] or [`ConfigError::File`].
-pub fn load_file<T: Layer + DeserializeOwned>(path: &Path) -> Result<T, ConfigError> {
+pub fn load_file<T: Layer + Default>(path: &Path) -> Result<T, ConfigError> {
     let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
         path: path.to_owned(),
         source,
@@ -237,7 +254,7 @@ pub fn load_file<T: Layer + DeserializeOwned>(path: &Path) -> Result<T, ConfigEr
 ///
 /// # Errors
 /// [`ConfigError::UnknownKey`] or [`ConfigError::File`].
-pub fn parse_file<T: Layer + DeserializeOwned>(path: &Path, text: &str) -> Result<T, ConfigError> {
+pub fn parse_file<T: Layer + Default>(path: &Path, text: &str) -> Result<T, ConfigError> {
     let table = DeTable::parse(text).map_err(|error| file_error(path, text, None, &error))?;
     let known = keys::<T>();
     let unknown = table
@@ -255,7 +272,10 @@ pub fn parse_file<T: Layer + DeserializeOwned>(path: &Path, text: &str) -> Resul
             key: name,
         });
     }
-    toml::from_str(text).map_err(|error| file_error(path, text, Some(table.get_ref()), &error))
+    let mut layer = T::default();
+    let read = layer.read(text);
+    read.map_err(|error| file_error(path, text, Some(table.get_ref()), &error))?;
+    Ok(layer)
 }
 
 /// A layer with one setting, whose value is spelled as on the command line. One that may be
@@ -263,7 +283,7 @@ pub fn parse_file<T: Layer + DeserializeOwned>(path: &Path, text: &str) -> Resul
 ///
 /// # Errors
 /// What is wrong with the value.
-pub fn parse_setting<T: Layer + DeserializeOwned>(
+pub fn parse_setting<T: Layer + Default>(
     key: &str,
     value: &str,
     is_list: bool,

@@ -2,9 +2,9 @@
 
 use std::str::FromStr;
 
-use fonn_admin::HostName;
 use fonn_base::config::ConfigError;
-use fonn_base::size::ByteCount;
+use fonn_base::memory;
+use fonn_base::size::{Budget, ByteCount};
 use fonn_server::ListenAddr;
 use serde::{Deserialize, Deserializer};
 
@@ -56,22 +56,6 @@ where
         .collect()
 }
 
-/// What `--listen` means: the port of memcached on loopback if it is not given.
-#[must_use]
-pub fn listen(given: Vec<ListenAddr>) -> Vec<ListenAddr> {
-    match given.is_empty() {
-        true => vec![ListenAddr::Tcp("127.0.0.1:11211".to_owned())],
-        false => given,
-    }
-}
-
-/// What `--admin-host` means: `none` stands for no name.
-#[must_use]
-pub fn admin_host(given: Vec<HostName>) -> Vec<HostName> {
-    let is_name = |name: &HostName| name.as_str() != "none";
-    given.into_iter().filter(is_name).collect()
-}
-
 /// What `--max-value` means: 256 MiB if it is not given.
 ///
 /// # Errors
@@ -85,6 +69,28 @@ pub fn max_value(given: Option<ByteCount>) -> Result<ByteCount, ConfigError> {
     Ok(max_value)
 }
 
+/// Smallest budget of RAM that a node or a router works with.
+const RAM_BUDGET_MIN: ByteCount = ByteCount::mib(8);
+
+/// What `--ram-budget` means: `default_percent` of the memory that the process may use if it is not
+/// given. The share is returned with the bytes.
+///
+/// # Errors
+/// If it is too small.
+pub fn ram_budget(
+    given: Option<Budget>,
+    default_percent: u8,
+) -> Result<(Budget, ByteCount), ConfigError> {
+    let share = given.or(Budget::percent(default_percent));
+    let share = share.unwrap_or(Budget::Bytes(RAM_BUDGET_MIN));
+    let ram_budget = share.resolve(memory::available().bytes);
+    if ram_budget < RAM_BUDGET_MIN {
+        let least = format!("at least {RAM_BUDGET_MIN}");
+        return Err(ConfigError::invalid("--ram-budget", share, least));
+    }
+    Ok((share, ram_budget))
+}
+
 /// Most reactors: more have never been of use, and each is a thread.
 const THREADS_MAX: usize = 256;
 
@@ -92,7 +98,7 @@ const THREADS_MAX: usize = 256;
 ///
 /// # Errors
 /// If it is out of range.
-pub fn threads(given: Option<usize>) -> Result<usize, ConfigError> {
+pub(crate) fn threads(given: Option<usize>) -> Result<usize, ConfigError> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let threads = given.unwrap_or(cores);
     if threads == 0 || threads > THREADS_MAX {

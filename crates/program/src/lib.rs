@@ -1,6 +1,7 @@
 //! The frame around the life of node and router: the configuration is checked, the log begins, the
 //! program runs, and its end is an exit code. The settings that both have are here too.
 
+mod common;
 mod fields;
 mod http;
 pub mod security;
@@ -14,30 +15,14 @@ use fonn_auth::Security;
 use fonn_base::allocator::{self, Allocator};
 use fonn_base::config::{EXIT_CLEAN, EXIT_CONFIG, EXIT_FAILURE, Early, FileWatch};
 use fonn_base::size::ByteCount;
-use fonn_base::telemetry::{self, LogControl, LogFilter, LogFormat};
+use fonn_base::telemetry::{self, LogControl};
 
-use crate::security::SecurityConfig;
-
-pub use self::fields::{AdminAddr, admin_host, listen, max_value, one_or_many, threads};
+pub use self::common::{CommonConfig, CommonSettings, LogSettings};
+pub use self::fields::{AdminAddr, max_value, one_or_many, ram_budget};
 pub use self::http::{HttpAddr, HttpConfig};
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
-
-/// What of a configuration is in effect before the program runs.
-#[derive(Clone, Copy, Debug)]
-pub struct Frame<'c> {
-    /// The users.
-    pub security: &'c SecurityConfig,
-    /// Whether the network is trusted.
-    pub insecure: bool,
-    /// Bytes that the allocator is set up for.
-    pub ram_budget: ByteCount,
-    /// What is logged.
-    pub log: &'c LogFilter,
-    /// How.
-    pub log_format: LogFormat,
-}
 
 /// What is there when the program begins.
 pub struct Prepared {
@@ -50,10 +35,12 @@ pub struct Prepared {
 }
 
 /// Runs a program on a runtime of the thread that calls it, with at most `blocking_threads` beside
-/// it; the whole of `main`. What goes wrong is one line on standard error.
+/// it; the whole of `main`. `frame` gives what is in effect before the program runs: the common
+/// settings, and the bytes that the allocator is set up for. What goes wrong is one line on
+/// standard error.
 pub fn run<C, F, E>(
     config: Result<C, Early>,
-    frame: for<'c> fn(&'c C) -> Frame<'c>,
+    frame: fn(&C) -> (&CommonConfig, ByteCount),
     blocking_threads: usize,
     program: impl FnOnce(C, Prepared) -> F,
 ) -> ExitCode
@@ -86,15 +73,17 @@ where
     }
 }
 
-fn prepare(frame: Frame<'_>) -> Result<Prepared, (Box<dyn Error>, u8)> {
+fn prepare(
+    (common, ram_budget): (&CommonConfig, ByteCount),
+) -> Result<Prepared, (Box<dyn Error>, u8)> {
     // Files that settings name are settings too.
-    let files = frame.security.watch();
-    let security = match frame.security.load(frame.insecure) {
+    let files = common.security.watch();
+    let security = match common.security.load(common.insecure) {
         Ok(security) => security,
         Err(error) => return Err((Box::new(error), EXIT_CONFIG)),
     };
-    allocator::configure(frame.ram_budget.as_usize());
-    let log = match telemetry::init(frame.log, frame.log_format) {
+    allocator::configure(ram_budget.as_usize());
+    let log = match telemetry::init(&common.log, common.log_format) {
         Ok(log) => log,
         Err(error) => return Err((Box::new(error), EXIT_FAILURE)),
     };

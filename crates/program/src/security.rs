@@ -8,20 +8,7 @@ use fonn_auth::{Authenticator, Directory, Security, UsersError};
 use fonn_base::config::{ConfigError, FileWatch};
 use fonn_server::ListenAddr;
 
-/// The files that are given by flags; `none` stands for none.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct GivenFiles<'f> {
-    /// `--users-file`.
-    pub users: Option<&'f Path>,
-    /// `--tls-cert`.
-    pub cert: Option<&'f Path>,
-    /// `--tls-key`.
-    pub key: Option<&'f Path>,
-    /// `--tls-client-ca`.
-    pub client_ca: Option<&'f Path>,
-    /// `--tls-client-crl`.
-    pub client_crl: Option<&'f Path>,
-}
+use crate::common::CommonSettings;
 
 /// The users.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,46 +21,6 @@ pub struct SecurityConfig {
 
 /// In the place of a file that is not given.
 const NONE: &str = "none";
-
-/// The files that are given; an error if some are that need others.
-///
-/// # Errors
-/// With the flag that is missing.
-pub fn resolve(files: GivenFiles<'_>) -> Result<SecurityConfig, ConfigError> {
-    let given = |path: Option<&Path>| {
-        let path = path.filter(|path| *path != Path::new(NONE));
-        path.map(Path::to_owned)
-    };
-    let cert = given(files.cert);
-    let key = given(files.key);
-    let client_ca = given(files.client_ca);
-    let client_crl = given(files.client_crl);
-    let alone = |flag, path: &Path, other| {
-        let expected = format!("{other} FILE besides");
-        Err(ConfigError::invalid(flag, path.display(), expected))
-    };
-    if let (Some(crl), None) = (&client_crl, &client_ca) {
-        return alone("--tls-client-crl", crl, "--tls-client-ca");
-    }
-    let tls = match (cert, key, client_ca) {
-        (Some(cert), Some(key), client_ca) => Some(TlsFiles {
-            cert,
-            key,
-            client_ca,
-            client_crl,
-        }),
-        (Some(cert), None, _) => return alone("--tls-cert", &cert, "--tls-key"),
-        (None, Some(key), _) => return alone("--tls-key", &key, "--tls-cert"),
-        (None, None, Some(ca)) => {
-            return alone("--tls-client-ca", &ca, "--tls-cert FILE --tls-key");
-        }
-        (None, None, None) => None,
-    };
-    Ok(SecurityConfig {
-        users_file: given(files.users),
-        tls,
-    })
-}
 
 /// Users or a certificate that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -90,6 +37,43 @@ pub enum SecurityError {
 }
 
 impl SecurityConfig {
+    /// The files that are given; an error if some are that need others.
+    ///
+    /// # Errors
+    /// With the flag that is missing.
+    pub(crate) fn resolve(settings: &CommonSettings) -> Result<Self, ConfigError> {
+        let given = |path: &Option<PathBuf>| path.clone().filter(|path| path != Path::new(NONE));
+        let cert = given(&settings.tls_cert);
+        let key = given(&settings.tls_key);
+        let client_ca = given(&settings.tls_client_ca);
+        let client_crl = given(&settings.tls_client_crl);
+        let alone = |flag, path: &Path, other| {
+            let expected = format!("{other} FILE besides");
+            Err(ConfigError::invalid(flag, path.display(), expected))
+        };
+        if let (Some(crl), None) = (&client_crl, &client_ca) {
+            return alone("--tls-client-crl", crl, "--tls-client-ca");
+        }
+        let tls = match (cert, key, client_ca) {
+            (Some(cert), Some(key), client_ca) => Some(TlsFiles {
+                cert,
+                key,
+                client_ca,
+                client_crl,
+            }),
+            (Some(cert), None, _) => return alone("--tls-cert", &cert, "--tls-key"),
+            (None, Some(key), _) => return alone("--tls-key", &key, "--tls-cert"),
+            (None, None, Some(ca)) => {
+                return alone("--tls-client-ca", &ca, "--tls-cert FILE --tls-key");
+            }
+            (None, None, None) => None,
+        };
+        Ok(Self {
+            users_file: given(&settings.users_file),
+            tls,
+        })
+    }
+
     /// Whether clients have to log in: by a password, or by a certificate.
     #[must_use]
     pub fn proves_clients(&self) -> bool {

@@ -23,6 +23,7 @@ use fonn_base::metrics::Metrics;
 use fonn_base::shutdown::{self, ShutdownTrigger};
 use fonn_base::size::{Budget, ByteCount};
 use fonn_gateway::ToolsReport;
+use fonn_program::CommonSettings;
 use fonn_proto::grpc::v1::admin_client::AdminClient;
 use fonn_proto::grpc::v1::cold_client::ColdClient;
 use fonn_proto::{Command, ExpirySpec, Redirects, Store, WriterId};
@@ -76,8 +77,11 @@ impl Rig {
             data_dir: Some(data_dir),
             ram_budget: Some(Budget::Bytes(ByteCount::mib(16))),
             disk_budget: Some(ByteCount::mib(256)),
-            threads: Some(1),
-            users_file: users.as_ref().map(|_| "users.toml".into()),
+            common: CommonSettings {
+                threads: Some(1),
+                users_file: users.as_ref().map(|_| "users.toml".into()),
+                ..CommonSettings::default()
+            },
             ..Settings::default()
         };
         let config = config::resolve(settings).unwrap();

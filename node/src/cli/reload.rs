@@ -45,7 +45,7 @@ impl Reload<'_> {
         };
         self.set = Settings::default();
         self.tell_what_stays(&new);
-        self.log.set(&new.log);
+        self.log.set(&new.common.log);
         self.security();
         self.apply(new);
         // Last, since a change of a codec meanwhile is to be overruled in what is done and in
@@ -59,7 +59,7 @@ impl Reload<'_> {
             codec_fresh = %new.codec_fresh,
             codec_compacted = %new.codec_compacted,
             codec_cold = %new.codec_cold,
-            log = %new.log,
+            log = %new.common.log,
             "configuration reloaded"
         );
         self.events
@@ -68,7 +68,7 @@ impl Reload<'_> {
 
     /// Reads users and certificates again.
     pub(super) fn security(&self) {
-        let config = &self.config.security;
+        let config = &self.config.common.security;
         match config.reload(self.security) {
             Ok(()) if config.proves_clients() => {
                 tracing::info!("users and certificates reloaded");
@@ -189,7 +189,7 @@ impl Reload<'_> {
         let mut changed = self.config.clone();
         changed.adopt(&new, &keys);
         self.set = set;
-        self.log.set(&changed.log);
+        self.log.set(&changed.common.log);
         self.apply(changed);
         if pairs.iter().any(|(key, _)| key.starts_with("codec")) {
             self.codecs.reload(&self.config);

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use fonn_base::config::ConfigError;
 use fonn_base::duration::Span;
-use fonn_program::security::SecurityConfig;
+use fonn_program::CommonConfig;
 use fonn_proto::cluster::is_loopback;
 use fonn_server::ListenAddr;
 use serde::{Deserialize, Deserializer};
@@ -45,10 +45,10 @@ pub struct ClusterConfig {
 /// The settings of the cluster with defaults; None if the node is to be alone.
 pub(super) fn resolve(
     settings: &Settings,
-    listen_clients: &[ListenAddr],
-    security: &SecurityConfig,
+    common: &CommonConfig,
     has_disk: bool,
 ) -> Result<Option<ClusterConfig>, ConfigError> {
+    let listen_clients = &common.listen;
     let bootstrap = settings.bootstrap.unwrap_or(false);
     let node_id = settings.node_id.clone().filter(|id| id != NONE);
     let advertise = settings.advertise.clone().and_then(|it| it.0);
@@ -111,7 +111,7 @@ pub(super) fn resolve(
         }
     };
     let is_private = ListenAddr::Tcp(listen.clone()).is_loopback();
-    if !is_private && !security.proves_members() && !settings.insecure.unwrap_or(false) {
+    if !is_private && !common.security.proves_members() && !common.insecure {
         return wrong(
             "a loopback address, since anybody who can reach another one may become a member; \
              --tls-client-ca FILE protects it, --insecure allows it",
@@ -263,6 +263,8 @@ from_text!(ClusterAddr, MemberAddr);
 
 #[cfg(test)]
 mod tests {
+    use fonn_program::CommonSettings;
+
     use super::*;
     use crate::config::{Config, resolve as resolve_all};
 
@@ -303,6 +305,14 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused_with_the_flag_and_the_remedy() {
         let open = || Some("0.0.0.0:11290".parse().unwrap());
+        let insecure = || CommonSettings {
+            insecure: Some(true),
+            ..CommonSettings::default()
+        };
+        let listening = |addresses: &[&str]| CommonSettings {
+            listen: addresses.iter().map(|it| it.parse().unwrap()).collect(),
+            ..CommonSettings::default()
+        };
         let cases: [(Settings, &[&str]); 16] = [
             (
                 Settings {
@@ -321,14 +331,14 @@ mod tests {
             (
                 Settings {
                     cluster_listen: Some("10.0.0.7:11290".parse().unwrap()),
-                    insecure: Some(true),
+                    common: insecure(),
                     ..member()
                 },
                 &["--listen", "127.0.0.1:11211", "--advertise-client"],
             ),
             (
                 Settings {
-                    listen: vec!["127.0.0.1:1".parse().unwrap(), "unix:/s".parse().unwrap()],
+                    common: listening(&["127.0.0.1:1", "unix:/s"]),
                     advertise: Some("192.0.2.7:7".parse().unwrap()),
                     ..member()
                 },
@@ -336,7 +346,7 @@ mod tests {
             ),
             (
                 Settings {
-                    listen: vec!["unix:/s".parse().unwrap()],
+                    common: listening(&["unix:/s"]),
                     ..member()
                 },
                 &["--listen HOST:PORT"],
@@ -419,7 +429,7 @@ mod tests {
             (
                 Settings {
                     cluster_listen: open(),
-                    insecure: Some(true),
+                    common: insecure(),
                     ..member()
                 },
                 &["--cluster-listen", "0.0.0.0", "--advertise"],

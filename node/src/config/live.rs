@@ -51,7 +51,7 @@ impl Config {
             self.codec_min_bytes = new.codec_min_bytes;
         }
         if is_meant("log") {
-            self.log = new.log.clone();
+            self.common.log = new.common.log.clone();
         }
         self.origins.take_over(keys, &new.origins);
     }

@@ -1,5 +1,7 @@
 use std::time::Duration;
 
+use fonn_server::ListenAddr;
+
 use super::*;
 
 fn from_file(text: &str) -> Result<Config, ConfigError> {
@@ -22,12 +24,12 @@ fn the_defaults_are_those_of_the_contract() {
     })
     .unwrap();
     assert_eq!(
-        config.listen,
+        config.common.listen,
         [ListenAddr::Tcp("127.0.0.1:11211".to_owned())]
     );
-    assert_eq!(config.admin_listen, "127.0.0.1:11280");
-    assert_eq!(config.http.address(), Some("127.0.0.1:11290"));
-    assert_eq!(config.http.deadline, Duration::from_secs(2));
+    assert_eq!(config.common.admin_listen, "127.0.0.1:11280");
+    assert_eq!(config.common.http.address(), Some("127.0.0.1:11290"));
+    assert_eq!(config.common.http.deadline, Duration::from_secs(2));
     assert_eq!(config.disk_budget, ByteCount::mib(10 * 1024));
     assert_eq!(config.max_value, ByteCount::mib(256));
     assert_eq!(config.durability, Durability::Batched);
@@ -69,11 +71,11 @@ fn every_flag_has_a_key_in_the_file() {
         "#,
     )
     .unwrap();
-    assert_eq!(config.listen.len(), 2);
-    assert_eq!(config.http.address(), None);
-    assert_eq!(config.http.deadline, Duration::from_millis(500));
+    assert_eq!(config.common.listen.len(), 2);
+    assert_eq!(config.common.http.address(), None);
+    assert_eq!(config.common.http.deadline, Duration::from_millis(500));
     assert_eq!(
-        (config.threads, config.ram_budget),
+        (config.common.threads, config.ram_budget),
         (3, ByteCount::mib(100))
     );
     assert_eq!(config.max_value, ByteCount::new(1_000_000));
@@ -180,7 +182,10 @@ fn a_flag_wins_over_the_file_and_later_codecs_over_earlier_ones() {
         "fresh=none,ram=none",
     ])
     .unwrap();
-    assert_eq!((config.ram_budget, config.threads), (ByteCount::mib(32), 7));
+    assert_eq!(
+        (config.ram_budget, config.common.threads),
+        (ByteCount::mib(32), 7)
+    );
     assert_eq!(config.data_dir, None);
     assert_eq!(
         (config.codec_ram, config.codec_fresh),

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use clap::ArgMatches;
 use clap::parser::ValueSource;
-use serde::de::DeserializeOwned;
 
 use super::{Early, Layer, load_file, parse_matches};
 
@@ -70,7 +69,7 @@ pub fn load_layers<C, T, I>(
 ) -> Result<(T, Origins), Early>
 where
     C: clap::Parser,
-    T: Layer + Default + DeserializeOwned,
+    T: Layer + Default,
     I: IntoIterator<Item: Into<OsString> + Clone>,
 {
     load_layers_below(args, T::default(), parts)
@@ -87,7 +86,7 @@ pub fn load_layers_below<C, T, I>(
 ) -> Result<(T, Origins), Early>
 where
     C: clap::Parser,
-    T: Layer + Default + DeserializeOwned,
+    T: Layer + Default,
     I: IntoIterator<Item: Into<OsString> + Clone>,
 {
     let (args, matches) = parse_matches::<C, I>(args)?;

@@ -226,15 +226,15 @@ fn invalid_setting_reads_as_one_sentence() {
 }
 
 #[test]
-fn keys_are_the_fields_also_of_flattened_layers() {
+fn keys_are_the_fields_also_of_layers_in_a_layer() {
     layer! {
-        #[derive(Deserialize)]
+        #[derive(Debug, Default, Deserialize)]
         struct Outer {
             first: Option<u8>,
-            #[serde(flatten)]
+            #[serde(skip)]
             inner: Inner,
         }
-        #[derive(Deserialize)]
+        #[derive(Debug, Default, Deserialize)]
         struct Inner {
             second: Option<u8>,
         }
@@ -243,6 +243,8 @@ fn keys_are_the_fields_also_of_flattened_layers() {
     let parse = |text| parse_file::<Outer>(Path::new("x"), text);
     assert_eq!(parse("second = 2").unwrap().inner.second, Some(2));
     assert_eq!(parse("first = 2").unwrap().first, Some(2));
+    let error = parse("first = 2\nsecond = 'x'").unwrap_err().to_string();
+    assert!(error.starts_with("x, line 2, key `second`: "), "{error}");
     assert!(matches!(
         parse("third = 3"),
         Err(ConfigError::UnknownKey { line: 1, .. })

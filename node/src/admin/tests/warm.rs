@@ -48,7 +48,7 @@ impl Rig {
     }
 
     async fn warm(&self, request: WarmRequest) -> Result<Streaming<WarmResponse>, Status> {
-        let mut admin = match self.config.security.users_file {
+        let mut admin = match self.config.common.security.users_file {
             None => self.admin().await,
             Some(_) => self.as_user("root").await,
         };
