@@ -3,12 +3,11 @@
 use std::time::{Duration, Instant};
 
 use fonn_base::clock::Clock;
-use fonn_forward::{Flush, Target, envelope};
-use fonn_proto::peer::{Reply, Request};
+use fonn_forward::{Flush, Target};
 use fonn_proto::request::{ServerOutcome, StatsKind};
 use fonn_proto::{Batch, Failure, ServerCommand, Space, WriterId, placement};
-use fonn_rpc::{CallError, Pending, Timing};
 use fonn_server::{Client, KEYS_PAGE, KeyGatherer, all_immutable};
+use futures_util::future::join_all;
 
 use crate::report;
 use crate::service::{Router, Shared};
@@ -33,19 +32,15 @@ pub async fn execute(
         }
         ServerCommand::Stats(StatsKind::General | StatsKind::Namespace) => {
             let answers = ask_all(router, client.space, &general(client)).await;
-            ServerOutcome::Pairs(report::general(
-                server,
-                client,
-                answers.into_iter().flatten(),
-            ))
+            ServerOutcome::Pairs(report::general(server, client, answers.into_iter()))
         }
         ServerCommand::Stats(StatsKind::Items) if client.is_confined => {
             let answers = ask_all(router, client.space, &general(client)).await;
-            ServerOutcome::Pairs(report::items_of_namespace(answers.into_iter().flatten()))
+            ServerOutcome::Pairs(report::items_of_namespace(answers.into_iter()))
         }
         ServerCommand::Stats(StatsKind::Items) => {
             let answers = ask_all(router, client.space, command).await;
-            ServerOutcome::Pairs(report::sum(answers.into_iter().flatten()))
+            ServerOutcome::Pairs(report::sum(answers.into_iter()))
         }
         ServerCommand::Stats(StatsKind::Settings) => ServerOutcome::Pairs(server.settings.pairs()),
         ServerCommand::Stats(StatsKind::Connections) => {
@@ -58,7 +53,7 @@ pub async fn execute(
                 true => count(router, client.space).await.unwrap_or(0),
                 false => 0,
             };
-            let stats = report::sum(answers.into_iter().flatten());
+            let stats = report::sum(answers.into_iter());
             ServerOutcome::Text(report::info(server, sections, &stats, client, keys))
         }
         ServerCommand::ConfigGet(patterns) => {
@@ -112,49 +107,15 @@ fn general(client: Client<'_>) -> ServerCommand<'static> {
     })
 }
 
-/// What each serving member says, None where there is no answer.
-async fn ask_all(
-    router: &Router,
-    space: Space,
-    command: &ServerCommand<'_>,
-) -> Vec<Option<ServerOutcome>> {
-    let begun: Vec<_> = router
-        .forwarder()
-        .upstreams()
-        .all()
+/// What each serving member says.
+async fn ask_all(router: &Router, space: Space, command: &ServerCommand<'_>) -> Vec<ServerOutcome> {
+    let members = router.forwarder().upstreams().all();
+    let place = (space, WriterId::NONE);
+    let timeout = router.forwarder().timeout();
+    let asked = members
         .iter()
-        .map(|(_, target)| begin(router, target, (space, WriterId::NONE), 0, command))
-        .collect();
-    let mut answers = Vec::with_capacity(begun.len());
-    for pending in begun {
-        answers.push(finish(pending).await);
-    }
-    answers
-}
-
-fn begin(
-    router: &Router,
-    target: &Target,
-    (space, writer): (Space, WriterId),
-    slot: u16,
-    command: &ServerCommand<'_>,
-) -> Result<Pending, CallError> {
-    let timing = Timing {
-        now: Instant::now(),
-        timeout: router.forwarder().timeout(),
-    };
-    let envelope = envelope(slot, space, target.epoch).of(writer);
-    let request = Request::Server(command.clone());
-    target.client.begin(&request, envelope, None, timing)
-}
-
-async fn finish(pending: Result<Pending, CallError>) -> Option<ServerOutcome> {
-    let answer = pending.ok()?.await.ok()?;
-    match answer.reply() {
-        Ok(Reply::Server(outcome)) => Some(outcome),
-        Ok(Reply::WrongOwner) => Some(ServerOutcome::Failed(Failure::Busy)),
-        _ => None,
-    }
+        .map(|(_, target)| target.ask(place, 0, command, timeout));
+    join_all(asked).await
 }
 
 /// Flushes all members, again if one of them has applied a newer map: it may name others. One
@@ -199,10 +160,10 @@ async fn flush_now(router: &Router, flush: Flush) -> ServerOutcome {
 }
 
 /// Done, if all members say so and there are any.
-fn all_done(answers: &[Option<ServerOutcome>]) -> ServerOutcome {
+fn all_done(answers: &[ServerOutcome]) -> ServerOutcome {
     let failure = answers.iter().find_map(|answer| match answer {
-        Some(ServerOutcome::Done) => None,
-        Some(ServerOutcome::Failed(failure)) => Some(*failure),
+        ServerOutcome::Done => None,
+        ServerOutcome::Failed(failure) => Some(*failure),
         _ => Some(Failure::Unavailable),
     });
     match failure {
@@ -218,8 +179,8 @@ async fn count(router: &Router, space: Space) -> Result<i64, Failure> {
     let mut sum = 0_i64;
     for answer in answers {
         match answer {
-            Some(ServerOutcome::Integer(count)) => sum = sum.saturating_add(count),
-            Some(ServerOutcome::Failed(failure)) => return Err(failure),
+            ServerOutcome::Integer(count) => sum = sum.saturating_add(count),
+            ServerOutcome::Failed(failure) => return Err(failure),
             _ => return Err(Failure::Unavailable),
         }
     }
@@ -228,20 +189,13 @@ async fn count(router: &Router, space: Space) -> Result<i64, Failure> {
 
 /// Entries of a slot, by its owner.
 async fn count_in_slot(router: &Router, space: Space, slot: u16) -> ServerOutcome {
-    let unavailable = ServerOutcome::Failed(Failure::Unavailable);
     let Some(target) = router.forwarder().upstreams().owner(slot, 0) else {
-        return unavailable;
+        return ServerOutcome::Failed(Failure::Unavailable);
     };
     let command = ServerCommand::CountInSlot(slot);
-    finish(begin(
-        router,
-        &target,
-        (space, WriterId::NONE),
-        slot,
-        &command,
-    ))
-    .await
-    .unwrap_or(unavailable)
+    let place = (space, WriterId::NONE);
+    let asked = target.ask(place, slot, &command, router.forwarder().timeout());
+    asked.await
 }
 
 /// Goes through the members one after the other.
@@ -275,16 +229,18 @@ async fn scan(
         pattern,
         count,
     };
-    match finish(begin(router, target, (space, WriterId::NONE), 0, &command)).await {
-        Some(ServerOutcome::Scan { cursor: 0, keys }) => ServerOutcome::Scan { cursor: next, keys },
-        Some(ServerOutcome::Scan { cursor, keys }) if cursor >> POSITION_SHIFT == 0 => {
+    let place = (space, WriterId::NONE);
+    let asked = target.ask(place, 0, &command, router.forwarder().timeout());
+    match asked.await {
+        ServerOutcome::Scan { cursor: 0, keys } => ServerOutcome::Scan { cursor: next, keys },
+        ServerOutcome::Scan { cursor, keys } if cursor >> POSITION_SHIFT == 0 => {
             ServerOutcome::Scan {
                 cursor: at(*position, cursor),
                 keys,
             }
         }
-        Some(ServerOutcome::Scan { .. }) | None => ServerOutcome::Failed(Failure::Unavailable),
-        Some(other) => other,
+        ServerOutcome::Scan { .. } => ServerOutcome::Failed(Failure::Unavailable),
+        other => other,
     }
 }
 
@@ -315,16 +271,13 @@ async fn carry_out(router: &Router, space: Space, batch: Batch<'_>) -> ServerOut
     let Some(slot) = batch.slot() else {
         return ServerOutcome::CrossSlot;
     };
-    let writer = batch.writer;
+    let place = (space, batch.writer);
     let command = ServerCommand::Atomic(batch);
-    let deadline = Instant::now() + router.forwarder().timeout();
+    let timeout = router.forwarder().timeout();
+    let deadline = Instant::now() + timeout;
     loop {
-        let outcome = match router.forwarder().upstreams().owner(slot, 0) {
-            None => ServerOutcome::Failed(Failure::Busy),
-            Some(target) => finish(begin(router, &target, (space, writer), slot, &command))
-                .await
-                .unwrap_or(ServerOutcome::Failed(Failure::Unavailable)),
-        };
+        let upstreams = router.forwarder().upstreams();
+        let outcome = upstreams.ask_owner(place, slot, &command, timeout).await;
         if outcome != ServerOutcome::Failed(Failure::Busy) || Instant::now() >= deadline {
             return outcome;
         }
@@ -339,18 +292,19 @@ fn at(position: usize, cursor: u64) -> u64 {
 
 async fn random_key(router: &Router, space: Space) -> ServerOutcome {
     let answers = ask_all(router, space, &ServerCommand::RandomKey).await;
-    let is_answered = answers.iter().any(Option::is_some);
+    let silent = ServerOutcome::Failed(Failure::Unavailable);
+    let is_answered = answers.iter().any(|answer| *answer != silent);
     let mut keys: Vec<_> = answers
         .into_iter()
         .filter_map(|answer| match answer {
-            Some(ServerOutcome::Key(key)) => key,
+            ServerOutcome::Key(key) => key,
             _ => None,
         })
         .collect();
     if keys.is_empty() {
         return match is_answered {
             true => ServerOutcome::Key(None),
-            false => ServerOutcome::Failed(Failure::Unavailable),
+            false => silent,
         };
     }
     let mut random = fonn_base::random::SplitMix64::from_entropy();
@@ -372,13 +326,9 @@ async fn store_all(
     if slots.any(|other| other != slot) {
         return unavailable;
     }
-    let Some(target) = router.forwarder().upstreams().owner(slot, 0) else {
-        return ServerOutcome::Failed(Failure::Busy);
-    };
     let place = (client.space, client.writer);
-    finish(begin(router, &target, place, slot, command))
-        .await
-        .unwrap_or(unavailable)
+    let (upstreams, timeout) = (router.forwarder().upstreams(), router.forwarder().timeout());
+    upstreams.ask_owner(place, slot, command, timeout).await
 }
 
 #[cfg(test)]
@@ -387,16 +337,16 @@ mod tests {
 
     #[test]
     fn done_is_what_all_members_say() {
-        let done = Some(ServerOutcome::Done);
+        let done = ServerOutcome::Done;
         assert_eq!(all_done(&[done.clone(), done.clone()]), ServerOutcome::Done);
         let failed = |failure| ServerOutcome::Failed(failure);
         assert_eq!(all_done(&[]), failed(Failure::Unavailable));
         assert_eq!(
-            all_done(&[done.clone(), None]),
+            all_done(&[done.clone(), failed(Failure::Unavailable)]),
             failed(Failure::Unavailable)
         );
         assert_eq!(
-            all_done(&[done, Some(failed(Failure::Busy))]),
+            all_done(&[done, failed(Failure::Busy)]),
             failed(Failure::Busy)
         );
     }

@@ -8,6 +8,7 @@ mod budget;
 mod flush;
 mod forward;
 mod map;
+mod server;
 mod stats;
 mod topology;
 mod upstream;

@@ -3,10 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use fonn_forward::{Target, envelope};
-use fonn_proto::peer::{Reply, Request};
 use fonn_proto::request::ServerOutcome;
-use fonn_proto::{Batch, Failure, ServerCommand, Space, WriterId, placement};
+use fonn_proto::{Batch, Failure, ServerCommand, placement};
 use fonn_server::Client;
 
 use super::{Shared, commands};
@@ -28,6 +26,7 @@ pub(super) async fn execute(
     command: &ServerCommand<'_>,
     acks: &mut Acks,
 ) -> ServerOutcome {
+    let place = (client.space, client.writer);
     match command {
         ServerCommand::Flush {
             all_databases,
@@ -54,7 +53,7 @@ pub(super) async fn execute(
                 let others = replication.others();
                 let asked = others
                     .iter()
-                    .map(|target| ask(target, (client.space, client.writer), 0, command));
+                    .map(|target| target.ask(place, 0, command, ANSWER_TIMEOUT));
                 let answers = futures_util::future::join_all(asked).await;
                 let mut outcomes = std::iter::once(own).chain(answers);
                 match outcomes.find(|outcome| *outcome != ServerOutcome::Done) {
@@ -99,12 +98,12 @@ pub(super) async fn execute(
             let [slot] = slots.as_slice() else {
                 return unavailable;
             };
-            match replication.forwarder().upstreams().owner(*slot, 0) {
-                Some(target) if !client.is_routed => {
-                    ask(&target, (client.space, client.writer), *slot, command).await
-                }
-                _ => ServerOutcome::Failed(Failure::Busy),
+            if client.is_routed {
+                return ServerOutcome::Failed(Failure::Busy);
             }
+            let upstreams = replication.forwarder().upstreams();
+            let asked = upstreams.ask_owner(place, *slot, command, ANSWER_TIMEOUT);
+            asked.await
         }
         _ => commands::execute(shared, client, command, acks).await,
     }
@@ -166,29 +165,15 @@ async fn carry_out(
         if client.is_routed {
             return busy;
         }
-        let outcome = match replication.forwarder().upstreams().owner(slot, 0) {
-            Some(target) => ask(&target, (client.space, client.writer), slot, &command).await,
-            None => busy.clone(),
-        };
+        let (upstreams, place) = (
+            replication.forwarder().upstreams(),
+            (client.space, client.writer),
+        );
+        let asked = upstreams.ask_owner(place, slot, &command, ANSWER_TIMEOUT);
+        let outcome = asked.await;
         if outcome != busy || Instant::now() >= deadline {
             return outcome;
         }
         tokio::time::sleep(RETRY).await;
-    }
-}
-
-async fn ask(
-    target: &Target,
-    (space, writer): (Space, WriterId),
-    slot: u16,
-    command: &ServerCommand<'_>,
-) -> ServerOutcome {
-    let request = Request::Server(command.clone());
-    let envelope = envelope(slot, space, target.epoch).of(writer);
-    let call = target.client.call(&request, envelope, None, ANSWER_TIMEOUT);
-    match call.await.as_ref().map(|answer| answer.reply()) {
-        Ok(Ok(Reply::Server(outcome))) => outcome,
-        Ok(Ok(Reply::WrongOwner)) => ServerOutcome::Failed(Failure::Busy),
-        _ => ServerOutcome::Failed(Failure::Unavailable),
     }
 }

@@ -1,0 +1,51 @@
+//! Commands about many keys or about the whole store, as other members execute them.
+
+use std::time::Duration;
+
+use fonn_proto::peer::{Reply, Request};
+use fonn_proto::request::ServerOutcome;
+use fonn_proto::{Failure, ServerCommand, Space, WriterId};
+
+use super::forward::envelope;
+use super::upstream::{Target, Upstreams};
+
+impl Target {
+    /// Has the member execute a command about a slot, for an identity. The failure is
+    /// [`Failure::Unavailable`] if the member does not answer.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped the command may have been executed, or will be.
+    pub async fn ask(
+        &self,
+        (space, writer): (Space, WriterId),
+        slot: u16,
+        command: &ServerCommand<'_>,
+        timeout: Duration,
+    ) -> ServerOutcome {
+        let request = Request::Server(command.clone());
+        let envelope = envelope(slot, space, self.epoch).of(writer);
+        let call = self.client.call(&request, envelope, None, timeout);
+        match call.await.as_ref().map(|answer| answer.reply()) {
+            Ok(Ok(Reply::Server(outcome))) => outcome,
+            Ok(Ok(Reply::WrongOwner)) => ServerOutcome::Failed(Failure::Busy),
+            _ => ServerOutcome::Failed(Failure::Unavailable),
+        }
+    }
+}
+
+impl Upstreams {
+    /// Has the first owner of a slot execute a command, as [`Target::ask`]. The failure is
+    /// [`Failure::Busy`] if no other member owns the slot by the topology.
+    pub async fn ask_owner(
+        &self,
+        place: (Space, WriterId),
+        slot: u16,
+        command: &ServerCommand<'_>,
+        timeout: Duration,
+    ) -> ServerOutcome {
+        match self.owner(slot, 0) {
+            Some(target) => target.ask(place, slot, command, timeout).await,
+            None => ServerOutcome::Failed(Failure::Busy),
+        }
+    }
+}
