@@ -1,7 +1,6 @@
 //! The memcached protocols: text, meta and binary.
 
 pub mod binary;
-pub mod commands;
 pub mod meta;
 pub mod text;
 

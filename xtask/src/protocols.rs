@@ -1,13 +1,15 @@
-//! `cargo xtask protocols`: the tables of docs/protocols.md, from the tables and encoders in
-//! `proto`.
+//! `cargo xtask protocols`: the tables of docs/protocols.md, from its own tables of memcached
+//! commands, and from the tables and encoders in `proto`.
+
+mod commands;
 
 use anyhow::Result;
 use fonn_proto::differences::DIFFERENCES;
-use fonn_proto::memcached::commands::{BINARY, META, META_FLAGS, TEXT};
 use fonn_proto::memcached::{self, binary, text};
 use fonn_proto::resp::{self, CommandInfo};
 use fonn_proto::{Failure, Out, command};
 
+use self::commands::{BINARY, META, META_FLAGS, TEXT};
 use crate::generated::{File, fill, table};
 
 /// What is written.

@@ -1,14 +1,19 @@
 use std::collections::BTreeSet;
 
-use smallvec::SmallVec;
+use fonn_proto::memcached::{binary, text};
+use fonn_proto::outcome::Value;
+use fonn_proto::{Body, Command, Hit, Limits, Number, Out, Outcome, Request, Step, Stored};
 
 use super::*;
-use crate::Out;
-use crate::memcached::{binary, text};
-use crate::outcome::{Hit, Number, Outcome, Stored, Value};
-use crate::request::{Body, Limits, Request, Step};
 
 const LIMITS: Limits = Limits { value_len_max: 100 };
+
+impl TextCommand {
+    /// The first word of the line.
+    fn name(&self) -> &'static str {
+        self.syntax.split(' ').next().unwrap_or_default()
+    }
+}
 
 /// Hands the request that `line` makes to `look`. A storage command gets a value of one byte.
 fn with_line<R>(line: &str, look: impl FnOnce(Request<'_>) -> R) -> R {
@@ -56,7 +61,7 @@ fn every_listed_text_command_is_understood() {
         assert!(!answer.contains("ERROR"), "{answer} for {line}");
         let stores = with_line(
             &line,
-            |request| matches!(&request.body, Body::Data(commands) if matches!(commands[0], crate::Command::Store(_))),
+            |request| matches!(&request.body, Body::Data(commands) if matches!(commands[0], Command::Store(_))),
         );
         assert_eq!(stores, command.kind == Kind::Storage, "{line}");
         if command.syntax.ends_with("[noreply]") && !stores {
@@ -181,7 +186,7 @@ fn outcomes() -> [Outcome<'static>; 8] {
             previous: None,
         }),
         Outcome::Number(Number {
-            text: SmallVec::from_slice(b"12"),
+            text: b"12".as_slice().into(),
             version: 8,
             ttl_ms: None,
         }),

@@ -48,14 +48,6 @@ pub struct TextCommand {
     pub summary: &'static str,
 }
 
-impl TextCommand {
-    /// The first word of the line.
-    #[must_use]
-    pub fn name(&self) -> &'static str {
-        self.syntax.split(' ').next().unwrap_or_default()
-    }
-}
-
 const fn text(syntax: &'static str, kind: Kind, summary: &'static str) -> TextCommand {
     TextCommand {
         syntax,
