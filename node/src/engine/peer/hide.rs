@@ -10,7 +10,6 @@
 //! to V would be hidden as well. If nothing above V was forgotten, the key is truly unknown, and
 //! [`Engine::put_copy`] takes any version.
 
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -39,7 +38,8 @@ impl Engine {
     /// Afterwards, copies of these slots come in with [`Engine::put_copy`]. Each later write of
     /// these slots that is no copy must have a version above `up_to`: else a copy could replace a
     /// write that was refused or evicted. For copies of any version to be taken, `up_to` must not
-    /// be below [`Engine::newest_forgotten`].
+    /// be below [`Engine::forgotten`] of any key. Without a disk that is counted by stripes of
+    /// keys.
     ///
     /// It writes a record for each key, in steps, and may take minutes.
     ///
@@ -87,21 +87,6 @@ impl Engine {
         acks: &mut Acks,
     ) -> Result<bool, PutError> {
         self.put_incoming(entry, Some(hidden_to), acks).await
-    }
-
-    /// The highest version that may have been forgotten here. [`Engine::put_copy`] takes copies of
-    /// any version while this is not above what was hidden. Without a disk it counts by stripes of
-    /// keys, and this is the highest of all stripes: some copies are refused when it is above.
-    #[must_use]
-    pub fn newest_forgotten(&self) -> Version {
-        match &self.disk {
-            Some(disk) => disk.forgotten(),
-            None => {
-                let floors = self.hot.floors.iter();
-                let floors = floors.map(|floor| floor.load(Ordering::Acquire));
-                floors.max().unwrap_or(0)
-            }
-        }
     }
 
     async fn hide_on_disk(

@@ -206,7 +206,7 @@ async fn copies_come_in_although_generations_were_dropped_and_never_replace_what
     // It does not know any more which keys it had.
     rig.drop_and_open();
     rig.engine().keep_tombstones();
-    let forgotten = rig.engine().newest_forgotten();
+    let forgotten = rig.engine().disk().unwrap().forgotten();
     assert!(forgotten > BASE + 65_536);
     // As a replica takes it: what is as old may have been known here.
     let first = name(0);
@@ -241,7 +241,7 @@ async fn copies_come_in_although_generations_were_dropped_and_never_replace_what
         let kept = rig.engine().put_copy(&copied, hidden_to, &mut acks);
         assert_eq!(kept.await, Ok(false));
     }
-    while rig.engine().newest_forgotten() < live {
+    while rig.engine().disk().unwrap().forgotten() < live {
         fill(&rig, 1).await;
     }
     evict_all(rig.engine());
@@ -286,7 +286,7 @@ async fn what_ram_alone_has_is_hidden_too() {
         rig.drop_and_open();
     }
     // A kill may leave more than the budget; the start that drops it takes all for forgotten.
-    let up_to = up_to.max(rig.engine().newest_forgotten());
+    let up_to = up_to.max(rig.engine().disk().unwrap().forgotten());
     hide(rig.engine(), up_to).await;
     let copied = entry(&alone, BASE, false);
     let mut acks = Acks::default();
