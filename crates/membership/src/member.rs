@@ -141,7 +141,8 @@ pub struct Member {
     /// How far it is.
     pub phase: Phase,
     /// Whether it is in sync, copies what it missed, or is down.
-    pub status: SyncStatus,
+    #[serde(with = "StatusEncoding")]
+    pub status: Status,
     /// The epoch of the last change of its status. A lease holds for members that have applied it.
     pub since: u64,
     /// Whether it has copied all slots that the next layout gives to it.
@@ -152,35 +153,13 @@ pub struct Member {
     pub is_missed: bool,
 }
 
-/// Whether a member has what it should have ([`fonn_replication::Status`]).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum SyncStatus {
-    /// It has every acknowledged write of its slots.
+/// How a [`Status`] is serialized: the core of replication knows no encoding.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Status")]
+enum StatusEncoding {
     InSync,
-    /// It answers, and copies what it missed.
     Syncing,
-    /// It does not answer, and its leases are over.
     Down,
-}
-
-impl From<Status> for SyncStatus {
-    fn from(status: Status) -> Self {
-        match status {
-            Status::InSync => Self::InSync,
-            Status::Syncing => Self::Syncing,
-            Status::Down => Self::Down,
-        }
-    }
-}
-
-impl From<SyncStatus> for Status {
-    fn from(status: SyncStatus) -> Self {
-        match status {
-            SyncStatus::InSync => Self::InSync,
-            SyncStatus::Syncing => Self::Syncing,
-            SyncStatus::Down => Self::Down,
-        }
-    }
 }
 
 impl Member {
@@ -199,7 +178,7 @@ impl Member {
     /// Whether it is declared down.
     #[must_use]
     pub const fn is_down(&self) -> bool {
-        matches!(self.status, SyncStatus::Down)
+        matches!(self.status, Status::Down)
     }
 
     /// Whether it takes part: all but those removed.

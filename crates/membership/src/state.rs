@@ -23,10 +23,10 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use fonn_base::hlc::{COUNT_RESERVE, COUNTER_BITS, VERSION_MAX, VersionRange};
-use fonn_replication::{Change as SlotChange, Epoch, MemberId};
+use fonn_replication::{Change as SlotChange, Epoch, MemberId, Status};
 use serde::{Deserialize, Serialize};
 
-use super::member::{Member, MemberInfo, Phase, SyncStatus};
+use super::member::{Member, MemberInfo, Phase};
 use super::placing::{Place, Placing};
 use super::release::Release;
 use super::types::RaftId;
@@ -540,7 +540,7 @@ impl State {
             incarnation: 1,
             number: 0,
             phase: Phase::Active,
-            status: SyncStatus::InSync,
+            status: Status::InSync,
             since: 1,
             is_ready: false,
             started: 0,
@@ -587,7 +587,7 @@ impl State {
             phase: known
                 .filter(|_| is_live)
                 .map_or(Phase::Joining, |it| it.phase),
-            status: SyncStatus::Down,
+            status: Status::Down,
             since: self.epoch + 1,
             is_ready: false,
             started: 0,

@@ -3,13 +3,15 @@
 use std::collections::{BTreeSet, btree_map};
 use std::time::Instant;
 
+use fonn_replication::Status;
+
 use super::log::Payload;
 use super::message::Message;
 use super::node::{CHANGE_DEADLINE, Node};
 use crate::detector::ANSWER_DEADLINE;
 use crate::health::failed;
 use crate::lease::{Question, Role};
-use crate::member::{Member, SyncStatus};
+use crate::member::Member;
 use crate::state::Change;
 use crate::types::RaftId;
 
@@ -63,14 +65,14 @@ impl Node {
         };
         let (id, raft_id, applied) = (member.info.id.clone(), self.id(), self.state.epoch);
         let change = match member.status {
-            SyncStatus::Down => Change::Sync {
+            Status::Down => Change::Sync {
                 id,
                 raft_id,
                 applied,
                 started: 1,
             },
-            SyncStatus::InSync if self.state.next.is_none() || member.is_ready => return,
-            SyncStatus::Syncing | SyncStatus::InSync => Change::InSync {
+            Status::InSync if self.state.next.is_none() || member.is_ready => return,
+            Status::Syncing | Status::InSync => Change::InSync {
                 id,
                 raft_id,
                 applied,

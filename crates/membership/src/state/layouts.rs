@@ -1,7 +1,7 @@
 //! Layouts, stand-ins and the statuses of members: the part of the state that replication follows.
 
 use fonn_replication::{
-    Change as SlotChange, Epoch, MemberId, Slot, StandIn, Topology, Version, VersionRange,
+    Change as SlotChange, Epoch, MemberId, Slot, StandIn, Status, Topology, Version, VersionRange,
 };
 
 use super::{Change, Effect, State};
@@ -13,7 +13,7 @@ impl State {
     #[must_use]
     pub fn topology(&self) -> Topology {
         let down = fonn_replication::Member {
-            status: fonn_replication::Status::Down,
+            status: Status::Down,
             since: Epoch(0),
             ready: false,
             incarnation: 0,
@@ -23,7 +23,7 @@ impl State {
         for member in self.live() {
             if let Some(place) = members.get_mut(usize::from(member.number)) {
                 *place = fonn_replication::Member {
-                    status: member.status.into(),
+                    status: member.status,
                     since: Epoch(member.since),
                     ready: member.is_ready,
                     incarnation: member.started,
@@ -78,7 +78,7 @@ impl State {
         for member in self.members.values_mut().filter(|it| it.is_live()) {
             let of = topology.members.get(usize::from(member.number));
             if let Some(of) = of {
-                member.status = of.status.into();
+                member.status = of.status;
                 member.since = of.since.0;
                 member.is_ready = of.ready;
                 member.started = of.incarnation;

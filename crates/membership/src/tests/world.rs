@@ -7,12 +7,13 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use fonn_base::tasks::{OnShutdown, Tasks};
+use fonn_replication::Status as SyncStatus;
 use parking_lot::Mutex;
 use tempfile::TempDir;
 
 use super::faults::Links;
 use crate::map::{Map, MapMember};
-use crate::member::{MemberState, SyncStatus};
+use crate::member::MemberState;
 use crate::participant::Participant;
 use crate::state::Change;
 use crate::{ChangeError, Cluster, Options, Standing, Start, Status};
