@@ -13,10 +13,11 @@ use fonn_auth::{ROLES, Security};
 use fonn_base::clock::Clock;
 use fonn_base::config::InForce;
 use fonn_base::metrics::Metrics;
-use fonn_forward::{Map, MemberState};
+use fonn_forward::Map;
 use fonn_gateway::ToolsReport;
 use fonn_proto::grpc::v1::router_server::{self, RouterServer};
 use fonn_proto::grpc::{DESCRIPTORS, v1};
+use fonn_proto::member::{Member, MemberState};
 use tonic::body::Body;
 use tonic::codegen::http::Request;
 use tonic::codegen::http::header::{AUTHORIZATION, HeaderValue};
@@ -138,7 +139,7 @@ impl ToMembers {
         let topology = topology
             .ok_or_else(|| Status::unavailable("no member has told this router the map yet"))?;
         let members = topology.members().iter();
-        let is_asked = |it: &&fonn_forward::Member| match member {
+        let is_asked = |it: &&Member| match member {
             Some(member) => it.id == member,
             None => it.state != MemberState::Down,
         };

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use fonn_admin::{Channel, ChannelError};
 use fonn_auth::tls::Tls;
 use fonn_base::random::SplitMix64;
-use fonn_forward::{Map, Member, MemberState, Topology, TopologyError};
+use fonn_forward::{Map, Topology, TopologyError};
 use fonn_proto::grpc::v1;
 use fonn_proto::grpc::v1::members_client::MembersClient;
 use fonn_proto::placement::rows;
@@ -190,24 +190,7 @@ impl Follower {
 /// # Errors
 /// If it breaks an invariant.
 pub fn topology(map: &v1::ClusterMap) -> Result<Topology, TopologyError> {
-    let members: Vec<Member> = map
-        .members
-        .iter()
-        .map(|member| Member {
-            id: member.id.clone(),
-            address: member.client_address.clone(),
-            cluster_address: member.cluster_address.clone(),
-            zone: member.zone.clone(),
-            weight: member.weight,
-            share: member.share,
-            state: match member.state() {
-                v1::MemberState::Active => MemberState::Active,
-                v1::MemberState::Draining => MemberState::Draining,
-                v1::MemberState::Joining | v1::MemberState::Unspecified => MemberState::Joining,
-                v1::MemberState::Down | v1::MemberState::Removed => MemberState::Down,
-            },
-        })
-        .collect();
+    let members = map.members.iter().map(Into::into).collect();
     let owners = rows::decode(&map.owners)?;
     Topology::new(map.epoch, members, owners)
 }

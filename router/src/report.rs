@@ -179,8 +179,11 @@ pub fn info(
     let members = topology.as_deref().map_or(&[][..], |it| it.members());
     let mut cluster = vec![pair("cluster_enabled", 1), pair("members", members.len())];
     for (at, member) in members.iter().enumerate() {
-        let state = format!("{:?}", member.state).to_lowercase();
-        let value = format!("id={},addr={},state={state}", member.id, member.address);
+        let state = member.state.name();
+        let value = format!(
+            "id={},addr={},state={state}",
+            member.id, member.client_address
+        );
         cluster.push((format!("member{at}"), value));
     }
     let table = [

@@ -11,8 +11,9 @@ use fonn_auth::Security;
 use fonn_base::config::InForce;
 use fonn_base::metrics::Metrics;
 use fonn_base::release::Release;
-use fonn_forward::{Event, Map, MemberState, Topology};
+use fonn_forward::{Event, Map, Topology};
 use fonn_program::CommonSettings;
+use fonn_proto::member::MemberState;
 use fonn_proto::placement::{Placed, SLOT_COUNT, Table};
 use fonn_proto::{
     Base, Command, ExpirySpec, Get, Outcome, Overlay, Redirects, Space, Store, WriterId,

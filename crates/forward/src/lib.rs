@@ -18,6 +18,6 @@ pub use flush::{Flush, Hidden};
 pub use forward::{Again, Came, Forwarded, Forwarder, Obstacle, envelope};
 pub use map::Map;
 pub use stats::{Event, Events};
-pub use topology::{Member, MemberState, Topology, TopologyError};
+pub use topology::{Topology, TopologyError};
 pub use upstream::{Target, Upstreams};
 pub use writers::tell_writers;

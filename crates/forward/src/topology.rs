@@ -8,51 +8,9 @@
 
 use std::collections::HashSet;
 
+use fonn_proto::member::Member;
 use fonn_proto::placement::rows::RowsError;
 use fonn_proto::placement::{Owners, SLOT_COUNT};
-
-/// A member of the cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Member {
-    /// Its name, unique in the cluster.
-    pub id: String,
-    /// Where it speaks to others, `HOST:PORT`; IPv6 hosts in brackets.
-    pub address: String,
-    /// Where it speaks to members and routers about the cluster, `HOST:PORT`.
-    pub cluster_address: String,
-    /// The failure zone it stands in.
-    pub zone: String,
-    /// The weight that it was given.
-    pub weight: u32,
-    /// The weight by which slots are placed by this map; 0 owns none.
-    pub share: u32,
-    /// What it takes part in.
-    pub state: MemberState,
-}
-
-/// What a member takes part in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum MemberState {
-    /// It gets slots soon and answers for none yet.
-    Joining,
-    /// It answers for its slots.
-    Active,
-    /// It still answers for its slots, while they move to others.
-    Draining,
-    /// It does not answer; the next owner in rank does.
-    Down,
-}
-
-impl MemberState {
-    /// Whether requests may be sent to the member.
-    #[must_use]
-    pub const fn is_serving(self) -> bool {
-        match self {
-            Self::Active | Self::Draining => true,
-            Self::Joining | Self::Down => false,
-        }
-    }
-}
 
 /// A map that breaks an invariant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -205,9 +163,9 @@ fn check_members(members: &[Member]) -> Result<(), TopologyError> {
                 id: member.id.clone(),
             });
         }
-        let address = member.address.as_str();
+        let address = member.client_address.as_str();
         if !is_host_and_port(address) || !addresses.insert(address) {
-            let (id, address) = (member.id.clone(), member.address.clone());
+            let (id, address) = (member.id.clone(), address.to_owned());
             return Err(TopologyError::Address { id, address });
         }
     }

@@ -4,11 +4,12 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use fonn_proto::member::Member;
 use fonn_rpc::{Client, Options, PeerMetrics};
 
 use super::budget::Budget;
 use super::map::Map;
-use super::topology::{Member, Topology};
+use super::topology::Topology;
 
 /// How members are asked.
 #[derive(Debug)]
@@ -190,7 +191,7 @@ impl Upstreams {
             Some(client) => client,
             None => {
                 let options = Options {
-                    address: member.address.clone(),
+                    address: member.client_address.clone(),
                     ..self.options.clone()
                 };
                 let client = Client::start(options, self.metrics.stats());
@@ -215,7 +216,8 @@ impl Local {
         let mut clients = std::mem::take(&mut self.clients);
         let members = self.topology.as_deref().map(Topology::members);
         let kept = members.unwrap_or_default().iter().map(|member| {
-            let same = |it: &Member| it.id == member.id && it.address == member.address;
+            let same =
+                |it: &Member| it.id == member.id && it.client_address == member.client_address;
             let position = before.iter().position(same)?;
             clients.get_mut(position)?.take()
         });

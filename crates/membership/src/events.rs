@@ -18,7 +18,7 @@ pub(super) enum Event {
         to: Option<&'static str>,
     },
     /// Its share of the slots is another one.
-    Weight { id: String, from: u16, to: u16 },
+    Weight { id: String, from: u32, to: u32 },
     /// Each slot has another number of owners.
     Replicas { from: u8, to: u8 },
 }
@@ -120,8 +120,9 @@ impl fmt::Display for Event {
 
 #[cfg(test)]
 mod tests {
+    use fonn_proto::member::MemberState;
+
     use super::*;
-    use crate::member::MemberState;
     use crate::testing::{self as maps, map};
 
     #[test]

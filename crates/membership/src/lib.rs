@@ -97,8 +97,6 @@ use state::{Change, State};
 use state_machine::StateMachine;
 use types::{Raft, RaftId};
 
-pub use service::{map_member, member_state};
-
 pub use detector::Options as DetectorOptions;
 pub use election::Options as ElectionOptions;
 pub use identity::IdentityError;

@@ -5,10 +5,10 @@
 use std::collections::BTreeMap;
 
 use fonn_base::hlc::VersionRange;
+use fonn_proto::member::Member;
 use fonn_proto::placement::{Owners, SLOT_COUNT};
 use fonn_replication::Slot;
 
-use super::member::{Member, MemberState};
 use super::state::State;
 
 /// The members and the owners of every slot at one epoch.
@@ -25,35 +25,10 @@ pub struct Map {
     /// Whether the members copy slots for another layout, or another one is due.
     pub is_moving: bool,
     /// All members but those removed, by name. The positions in [`Map::owners`] are positions here.
-    pub members: Vec<MapMember>,
+    pub members: Vec<Member>,
     /// The owners of each slot that are in sync, by rank. Empty before the cluster is formed; a
     /// slot has none while no member can stand in.
     pub owners: Vec<Option<Owners>>,
-}
-
-/// A member in a [`Map`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MapMember {
-    /// The name.
-    pub id: String,
-    /// Host and port for clients.
-    pub client_address: String,
-    /// Host and port for other members.
-    pub cluster_address: String,
-    /// Failure zone.
-    pub zone: String,
-    /// The weight it was given.
-    pub weight: u16,
-    /// The weight by which slots are placed at this epoch; 0 owns none.
-    pub share: u16,
-    /// How it is.
-    pub state: MemberState,
-    /// The epoch since which it has been active and reachable without a break.
-    pub since: u64,
-    /// Which of its disks it runs on.
-    pub incarnation: u64,
-    /// The version of its software.
-    pub version: String,
 }
 
 impl Map {
@@ -85,7 +60,7 @@ impl Map {
     }
 
     /// The owners of a slot by rank; none before the cluster is formed.
-    pub fn owners(&self, slot: u16) -> impl Iterator<Item = &MapMember> {
+    pub fn owners(&self, slot: u16) -> impl Iterator<Item = &Member> {
         let owners = self.owners.get(usize::from(slot)).and_then(Option::as_ref);
         let positions = owners.map(Owners::positions).unwrap_or_default();
         positions
@@ -101,24 +76,25 @@ impl Map {
 
     /// The member of that name.
     #[must_use]
-    pub fn member(&self, id: &str) -> Option<&MapMember> {
+    pub fn member(&self, id: &str) -> Option<&Member> {
         self.members.iter().find(|member| member.id == id)
     }
 }
 
 /// What the map shows of the members, by name.
-pub(super) fn members(state: &State) -> Vec<MapMember> {
-    let shown = |member: &Member| MapMember {
-        id: member.info.id.clone(),
-        client_address: member.info.client_address.clone(),
-        cluster_address: member.info.cluster_address.clone(),
-        zone: member.info.zone.clone(),
-        weight: member.info.weight,
-        share: state.placing.weight(member.number),
-        state: member.state(),
-        since: member.since,
-        incarnation: member.incarnation,
-        version: member.info.version.clone(),
+pub(super) fn members(state: &State) -> Vec<Member> {
+    let shown = |member: &super::member::Member| {
+        Some(Member {
+            id: member.info.id.clone(),
+            client_address: member.info.client_address.clone(),
+            cluster_address: member.info.cluster_address.clone(),
+            zone: member.info.zone.clone(),
+            weight: member.info.weight.into(),
+            share: state.placing.weight(member.number).into(),
+            state: member.state()?,
+            incarnation: member.incarnation,
+            version: member.info.version.clone(),
+        })
     };
-    state.live().map(shown).collect()
+    state.live().filter_map(shown).collect()
 }

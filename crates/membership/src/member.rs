@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use fonn_proto::member::MemberState;
 use fonn_replication::Status;
 use serde::{Deserialize, Serialize};
 
@@ -99,35 +100,6 @@ pub enum Phase {
     Removed,
 }
 
-/// The state of a member, of [`Phase`] and reachability.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MemberState {
-    /// [`Phase::Joining`].
-    Joining,
-    /// [`Phase::Active`], and it answers.
-    Active,
-    /// [`Phase::Draining`], and it answers.
-    Draining,
-    /// It does not answer.
-    Down,
-    /// [`Phase::Removed`].
-    Removed,
-}
-
-impl MemberState {
-    /// Its name, as shown and as sent.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Joining => "joining",
-            Self::Active => "active",
-            Self::Draining => "draining",
-            Self::Down => "down",
-            Self::Removed => "removed",
-        }
-    }
-}
-
 /// A member as the cluster knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
@@ -163,15 +135,15 @@ enum StatusEncoding {
 }
 
 impl Member {
-    /// Phase and reachability in one.
+    /// Phase and reachability in one. `None` once it is removed.
     #[must_use]
-    pub const fn state(&self) -> MemberState {
+    pub const fn state(&self) -> Option<MemberState> {
         match (self.phase, self.is_down()) {
-            (Phase::Removed, _) => MemberState::Removed,
-            (Phase::Joining, _) => MemberState::Joining,
-            (_, true) => MemberState::Down,
-            (Phase::Active, false) => MemberState::Active,
-            (Phase::Draining, false) => MemberState::Draining,
+            (Phase::Removed, _) => None,
+            (Phase::Joining, _) => Some(MemberState::Joining),
+            (_, true) => Some(MemberState::Down),
+            (Phase::Active, false) => Some(MemberState::Active),
+            (Phase::Draining, false) => Some(MemberState::Draining),
         }
     }
 

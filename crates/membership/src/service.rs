@@ -19,8 +19,8 @@ use fonn_proto::placement::rows;
 
 use super::election::Voter;
 use super::lease::Question;
-use super::map::{Map, MapMember};
-use super::member::{MemberInfo, MemberState};
+use super::map::Map;
+use super::member::MemberInfo;
 use super::network::{json, parse};
 use super::participant::Participant;
 use super::snapshot;
@@ -293,35 +293,7 @@ pub(super) fn message(map: &Map) -> v1::ClusterMap {
         cluster: map.cluster,
         epoch: map.epoch,
         replicas: map.replicas.into(),
-        members: map.members.iter().map(map_member).collect(),
+        members: map.members.iter().map(Into::into).collect(),
         owners: rows::encode(map.owners.iter().copied()),
-    }
-}
-
-/// A member of a map as it is sent.
-#[must_use]
-pub fn map_member(member: &MapMember) -> v1::ClusterMember {
-    v1::ClusterMember {
-        id: member.id.clone(),
-        client_address: member.client_address.clone(),
-        cluster_address: member.cluster_address.clone(),
-        zone: member.zone.clone(),
-        weight: member.weight.into(),
-        share: member.share.into(),
-        state: member_state(member.state).into(),
-        incarnation: member.incarnation,
-        version: member.version.clone(),
-    }
-}
-
-/// The state of a member as it is sent.
-#[must_use]
-pub const fn member_state(state: MemberState) -> v1::MemberState {
-    match state {
-        MemberState::Joining => v1::MemberState::Joining,
-        MemberState::Active => v1::MemberState::Active,
-        MemberState::Draining => v1::MemberState::Draining,
-        MemberState::Down => v1::MemberState::Down,
-        MemberState::Removed => v1::MemberState::Removed,
     }
 }

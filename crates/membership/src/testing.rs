@@ -1,35 +1,32 @@
 //! Maps made by hand, as members have them.
 
 use fonn_base::hlc::VersionRange;
+use fonn_proto::member::{Member, MemberState};
 use fonn_proto::placement::{Placed, SLOT_COUNT, Table};
 
-use crate::map::{Map, MapMember};
-use crate::member::MemberState;
+use crate::map::Map;
 
 /// A member of that weight, by which it owns slots whatever its state is.
-pub fn member(id: &str, client_address: &str, state: MemberState, weight: u16) -> MapMember {
-    MapMember {
+pub fn member(id: &str, client_address: &str, state: MemberState, weight: u16) -> Member {
+    Member {
         id: id.to_owned(),
         client_address: client_address.to_owned(),
-        cluster_address: String::new(),
-        zone: String::new(),
-        weight,
-        share: weight,
+        weight: weight.into(),
+        share: weight.into(),
         state,
-        since: 1,
         incarnation: 1,
-        version: String::new(),
+        ..Member::default()
     }
 }
 
 /// A map of members, with the owners that follow from their shares.
-pub fn map(epoch: u64, replicas: u8, members: Vec<MapMember>) -> Map {
+pub fn map(epoch: u64, replicas: u8, members: Vec<Member>) -> Map {
     let placed: Vec<Placed<'_>> = members
         .iter()
         .map(|member| Placed {
             id: &member.id,
             zone: &member.zone,
-            weight: member.share,
+            weight: u16::try_from(member.share).unwrap_or(u16::MAX),
         })
         .collect();
     Map {

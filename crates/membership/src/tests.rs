@@ -12,9 +12,9 @@ mod world;
 
 use std::time::{Duration, Instant};
 
-use super::member::MemberState::{Active, Down};
 use super::state::{Change, Put, Record, RecordKind};
 use super::{ChangeError, ElectionOptions, Start, Status};
+use fonn_proto::member::MemberState::{Active, Down};
 use world::{PATIENCE, World, leader, remove_dir, voters, watched};
 
 use fonn_proto::grpc::v1::{JoinRequest, MapRequest};

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use fonn_proto::cluster::{self, ClusterMember, Health, NodeId, SlotRange};
+use fonn_proto::member::Member;
 use fonn_proto::placement::Owners;
 use fonn_proto::{ClusterView, resp};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::Cluster;
-use super::map::{Map, MapMember};
-use super::member::MemberState;
+use super::map::Map;
 
 /// The view of one member, made once for each map.
 #[derive(Debug)]
@@ -123,7 +123,7 @@ fn view(map: &Map, own: &Own) -> ClusterView {
             .iter()
             .filter(|position| {
                 let member = map.members.get(usize::from(**position));
-                member.is_some_and(|it| is_serving(it.state))
+                member.is_some_and(|it| it.state.is_serving())
             })
             .filter_map(|position| places.get(usize::from(*position)).copied().flatten());
         let (mut ranked, mut count) = ([0; Owners::COUNT_MAX], 0);
@@ -144,8 +144,8 @@ fn view(map: &Map, own: &Own) -> ClusterView {
 }
 
 /// A member of the map, if clients may be sent to it or are there already.
-fn shown(of_map: &MapMember, is_own: bool) -> Option<ClusterMember> {
-    let health = match is_serving(of_map.state) {
+fn shown(of_map: &Member, is_own: bool) -> Option<ClusterMember> {
+    let health = match of_map.state.is_serving() {
         true => Health::Online,
         false if is_own => Health::Loading,
         false => return None,
@@ -163,15 +163,9 @@ fn member(name: &str, client_address: &str, health: Health) -> ClusterMember {
     }
 }
 
-const fn is_serving(state: MemberState) -> bool {
-    match state {
-        MemberState::Active | MemberState::Draining => true,
-        MemberState::Joining | MemberState::Down | MemberState::Removed => false,
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use fonn_proto::member::MemberState;
     use fonn_proto::placement::SLOT_COUNT;
 
     use super::*;

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use fonn_proto::grpc::v1;
 use fonn_proto::grpc::v1::membership_server;
+use fonn_proto::member::{Member, MemberState};
 use tonic::{Request, Response, Status, async_trait};
 
 use super::Admin;
-use fonn_membership::map::{Map, MapMember};
-use fonn_membership::member::MemberState;
+use fonn_membership::Cluster;
+use fonn_membership::map::Map;
 use fonn_membership::state::Change;
-use fonn_membership::{Cluster, map_member, member_state};
 
 /// How long an agreement may take: an election and then some.
 const CHANGE_DEADLINE: Duration = Duration::from_secs(10);
@@ -37,7 +37,7 @@ impl MembershipService {
     /// without owners there is no map, and all members would go on by the last map.
     fn check_slots_stay(&self, node: &str) -> Result<(), Status> {
         let map = self.cluster()?.map().borrow().clone();
-        let could_own = |it: &MapMember| it.weight > 0 && it.state == MemberState::Active;
+        let could_own = |it: &Member| it.weight > 0 && it.state == MemberState::Active;
         let is_owner = map.member(node).is_some_and(|it| it.share > 0);
         if !is_owner || map.members.iter().any(|it| it.id != node && could_own(it)) {
             return Ok(());
@@ -84,11 +84,7 @@ impl MembershipService {
 pub(super) fn status(cluster: &Cluster) -> v1::ClusterStatus {
     let (status, map) = (cluster.status(), cluster.map().borrow().clone());
     let own = map.member(cluster.node_id());
-    let is_up = |state| matches!(state, v1::MemberState::Active | v1::MemberState::Draining);
-    let up = map
-        .members
-        .iter()
-        .filter(|it| is_up(member_state(it.state)));
+    let up = map.members.iter().filter(|it| it.state.is_serving());
     v1::ClusterStatus {
         node: cluster.node_id().to_owned(),
         cluster: match status.cluster {
@@ -99,7 +95,7 @@ pub(super) fn status(cluster: &Cluster) -> v1::ClusterStatus {
         leader: status.leader.unwrap_or_default(),
         voters: status.voters,
         state: own
-            .map_or(v1::MemberState::Unspecified, |it| member_state(it.state))
+            .map_or(v1::MemberState::Unspecified, |it| it.state.into())
             .into(),
         members_up: up.count() as u32,
         members: map.members.len() as u32,
@@ -118,8 +114,8 @@ fn entries(map: &Map) -> Vec<v1::MapEntry> {
         }
     }
     let members = map.members.iter().zip(owned);
-    let entry = |(member, (slots_first, slots))| v1::MapEntry {
-        member: Some(map_member(member)),
+    let entry = |(member, (slots_first, slots)): (&Member, (u32, u32))| v1::MapEntry {
+        member: Some(member.into()),
         slots_first,
         slots,
     };

@@ -1,9 +1,8 @@
 //! Metrics of the cluster.
 
 use fonn_base::metrics::Snapshot;
-
 use fonn_membership::Cluster;
-use fonn_membership::member::MemberState;
+use fonn_proto::member::MemberState;
 
 /// The states that a map shows.
 const STATES: [MemberState; 4] = [

@@ -9,7 +9,7 @@ use fonn_base::clock::Clock;
 use fonn_base::hlc::VersionRange;
 use fonn_base::tasks::{OnShutdown, Tasks};
 use fonn_disk_tier::Mark;
-use fonn_forward::{self as route, Forwarder, MemberState, Topology, TopologyError, Upstreams};
+use fonn_forward::{self as route, Forwarder, Topology, Upstreams};
 use fonn_proto::peer::SlotSet;
 use fonn_proto::placement::SLOT_COUNT;
 use fonn_replication::{
@@ -24,9 +24,9 @@ use super::copying::Removal;
 use super::saved::{self, MARKS_MAX, SavedSlots};
 use super::{COPIES_MAX, Entry, PENDING_MAX, Replication, Task, flushes, kept};
 use crate::engine::Engine;
+use fonn_membership::Cluster;
 use fonn_membership::map::Map;
 use fonn_membership::state::{Change, State};
-use fonn_membership::{Cluster, member};
 
 /// How long an agreement on a proposal of the core may take. The core repeats it.
 const PROPOSAL_DEADLINE: Duration = Duration::from_secs(2);
@@ -191,7 +191,7 @@ impl Driver {
         for task in self.replication.tasks.take_all() {
             self.do_task(task).await;
         }
-        let Ok(topology) = topology(&map) else {
+        let Ok(topology) = Topology::new(map.epoch, map.members, map.owners) else {
             return;
         };
         // What is written by this epoch is behind the mark, and all before it may be as well.
@@ -506,25 +506,6 @@ fn lost(own: &str, old: &Topology, new: &Topology) -> Vec<(String, SlotSet)> {
         (0..SLOT_COUNT).filter(is_lost).collect()
     };
     gone.map(|it| (it.id.clone(), slots_of(&it.id))).collect()
-}
-
-/// The topology by which requests are forwarded.
-fn topology(map: &Map) -> Result<Topology, TopologyError> {
-    let members = map.members.iter().map(|member| route::Member {
-        id: member.id.clone(),
-        address: member.client_address.clone(),
-        cluster_address: member.cluster_address.clone(),
-        zone: member.zone.clone(),
-        weight: u32::from(member.weight),
-        share: u32::from(member.share),
-        state: match member.state {
-            member::MemberState::Active => MemberState::Active,
-            member::MemberState::Draining => MemberState::Draining,
-            member::MemberState::Joining => MemberState::Joining,
-            member::MemberState::Down | member::MemberState::Removed => MemberState::Down,
-        },
-    });
-    Topology::new(map.epoch, members.collect(), map.owners.clone())
 }
 
 /// Slots as the core names them.

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use fonn_forward::{Again, Came, Forwarded, Member as Row, MemberState};
+use fonn_forward::{Again, Came, Forwarded};
+use fonn_proto::member::{Member as Row, MemberState};
 use fonn_proto::outcome::{Stored, Value};
 use fonn_proto::peer::hello::{Hello, Rejection};
 use fonn_proto::peer::{Refusal, Reply, Request};
@@ -74,12 +75,9 @@ impl Member {
     pub fn row(&self, state: MemberState) -> Row {
         Row {
             id: self.name.clone(),
-            address: self.address.clone(),
-            cluster_address: String::new(),
-            zone: "z".to_owned(),
-            weight: 100,
-            share: 100,
+            client_address: self.address.clone(),
             state,
+            ..Row::default()
         }
     }
 

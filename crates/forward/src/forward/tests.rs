@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use fonn_base::metrics::Metrics;
+use fonn_proto::member::{Member, MemberState};
 use fonn_proto::outcome::{Stored, Value};
 use fonn_proto::placement::{Placed, SLOT_COUNT, Table};
 use fonn_proto::{ExpirySpec, Get, Hit, Redirects, Store, WriterId};
@@ -10,7 +11,7 @@ use fonn_rpc::testing::Node;
 use fonn_rpc::{Options, PeerMetrics};
 
 use super::*;
-use crate::{Map, Member, MemberState, Topology};
+use crate::{Map, Topology};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const NAMES: [&str; 2] = ["a", "b"];
@@ -35,15 +36,12 @@ fn topology(epoch: u64, nodes: &[&Node], down: Option<usize>) -> Topology {
     let table = table(nodes.len());
     let member = |(at, (id, node)): (usize, (&str, &&Node))| Member {
         id: id.to_owned(),
-        address: node.address(),
-        cluster_address: String::new(),
-        zone: "z".to_owned(),
-        weight: 100,
-        share: 100,
+        client_address: node.address(),
         state: match down == Some(at) {
             true => MemberState::Down,
             false => MemberState::Active,
         },
+        ..Member::default()
     };
     let members = NAMES.into_iter().zip(nodes).enumerate().map(member);
     let owners = (0..SLOT_COUNT)

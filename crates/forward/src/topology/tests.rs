@@ -1,3 +1,4 @@
+use fonn_proto::member::MemberState;
 use proptest::prelude::*;
 
 use super::*;
@@ -5,12 +6,9 @@ use super::*;
 fn member(id: &str, port: u16) -> Member {
     Member {
         id: id.to_owned(),
-        address: format!("{id}.example:{port}"),
-        cluster_address: String::new(),
-        zone: "default".to_owned(),
-        share: 100,
-        weight: 100,
+        client_address: format!("{id}.example:{port}"),
         state: MemberState::Active,
+        ..Member::default()
     }
 }
 
@@ -46,7 +44,7 @@ fn owners_are_found_by_slot_and_rank() {
     assert_eq!(ids(topology.owners(8192)), ["b", "c"]);
     assert_eq!(ids(topology.owners(SLOT_COUNT - 1)), ["b", "c"]);
     assert_eq!(topology.owners(SLOT_COUNT).count(), 0);
-    assert_eq!(topology.member("c").unwrap().address, "c.example:3");
+    assert_eq!(topology.member("c").unwrap().client_address, "c.example:3");
     assert_eq!(topology.member("d"), None);
     assert_eq!((topology.epoch(), topology.members().len()), (7, 3));
 }

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use fonn_base::random::SplitMix64;
+use fonn_proto::member::Member;
 
 use super::FORMED;
 use super::judge::Verdict;
 use super::log::Disk;
 use super::message::Message;
 use super::node::{DECIDE, HEARTBEAT, JOIN, Node, RECONCILE, detector_options};
-use crate::map::MapMember;
 use crate::member::MemberInfo;
 use crate::types::RaftId;
 
@@ -63,7 +63,7 @@ pub(super) struct World {
     /// The pairs between which nothing arrives.
     pub(super) cut: BTreeSet<(usize, usize)>,
     /// What all members made of an epoch.
-    pub(super) maps: BTreeMap<u64, Vec<MapMember>>,
+    pub(super) maps: BTreeMap<u64, Vec<Member>>,
     pub(super) leaders: BTreeMap<u64, RaftId>,
     /// The members declared down, and up again, in the order in which it was agreed on.
     pub(super) verdicts: Vec<Verdict>,

@@ -1,13 +1,13 @@
 use std::collections::BTreeSet;
 
 use fonn_base::hlc;
+use fonn_proto::member::MemberState;
 use proptest::prelude::*;
 
 use super::records::{RECORD_LEN_MAX, RECORDS_LEN_MAX, RECORDS_MAX, TOGETHER_MAX};
 use super::settle::{asks_to_sync, reports, settle, settle_up};
 use super::*;
 use crate::map::{self, Map};
-use crate::member::MemberState;
 
 fn info(id: &str, raft_id: RaftId) -> MemberInfo {
     MemberInfo {
@@ -53,7 +53,8 @@ fn owners(state: &State) -> BTreeSet<String> {
         .collect()
 }
 
-fn state_of(state: &State, id: &str) -> MemberState {
+/// None if the member is removed.
+fn state_of(state: &State, id: &str) -> Option<MemberState> {
     state.members[id].state()
 }
 
@@ -101,14 +102,18 @@ fn a_member_joins_becomes_active_falls_returns_drains_and_goes() {
         applied,
     };
     for (change, expected, epoch) in [
-        (Change::Join(info("b", 2)), MemberState::Joining, 2),
-        (sync(2), MemberState::Joining, 3),
-        (in_sync(3), MemberState::Joining, 4),
-        (activate("b", 2), MemberState::Active, 5),
-        (down("b", 2), MemberState::Down, 6),
-        (sync(6), MemberState::Active, 7),
-        (Change::Drain { id: "b".into() }, MemberState::Draining, 8),
-        (Change::Remove { id: "b".into() }, MemberState::Removed, 9),
+        (Change::Join(info("b", 2)), Some(MemberState::Joining), 2),
+        (sync(2), Some(MemberState::Joining), 3),
+        (in_sync(3), Some(MemberState::Joining), 4),
+        (activate("b", 2), Some(MemberState::Active), 5),
+        (down("b", 2), Some(MemberState::Down), 6),
+        (sync(6), Some(MemberState::Active), 7),
+        (
+            Change::Drain { id: "b".into() },
+            Some(MemberState::Draining),
+            8,
+        ),
+        (Change::Remove { id: "b".into() }, None, 9),
     ] {
         // Twice: the second time it holds already.
         for _ in 0..2 {
@@ -202,7 +207,7 @@ fn a_removed_disk_cannot_return_and_an_empty_one_can() {
     let refused = Outcome::Refused(Refusal::Removed("b".into()));
     assert_eq!(state.apply(Change::Join(info("b", 2))), refused);
     state.apply(Change::Join(info("b", 3)));
-    assert_eq!(state_of(&state, "b"), MemberState::Joining);
+    assert_eq!(state_of(&state, "b"), Some(MemberState::Joining));
     assert_eq!(state.members["b"].incarnation, 2);
 }
 
@@ -215,7 +220,7 @@ fn an_empty_disk_is_a_new_incarnation_that_old_decisions_do_not_reach() {
     let number = state.members["b"].number;
     state.apply(Change::Join(info("b", 3)));
     // It keeps its place in the layout, and copies its slots before it owns them again.
-    assert_eq!(state_of(&state, "b"), MemberState::Down);
+    assert_eq!(state_of(&state, "b"), Some(MemberState::Down));
     assert_eq!(state.members["b"].number, number);
     assert_eq!(owners(&state), ["a".to_owned()].into());
     let unknown = Outcome::Refused(Refusal::UnknownMember("b".into()));
@@ -548,7 +553,7 @@ proptest! {
             let outcome = state.apply(change.clone());
             let seen = |state: &State| {
                 let placed = (state.placing.clone(), state.next.clone(), state.stand_ins.clone());
-                let status = |it: &Member| (it.number, it.phase, it.status, it.is_ready, it.started, it.is_missed);
+                let status = |it: &Member| (it.number, it.phase, it.status, it.since, it.is_ready, it.started, it.is_missed);
                 let statuses: Vec<_> = state.live().map(status).collect();
                 (state.cluster, state.replicas, map::members(state), placed, statuses)
             };

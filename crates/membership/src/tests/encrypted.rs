@@ -12,9 +12,9 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair,
 use rustls::ClientConfig;
 
 use super::world::{Node, World};
-use crate::member::MemberState::Active;
 use crate::state::Change;
 use crate::{Options, Start};
+use fonn_proto::member::MemberState::Active;
 
 const FAR: i32 = 2200;
 const SOON: Duration = Duration::from_secs(20);

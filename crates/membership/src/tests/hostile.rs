@@ -14,9 +14,9 @@ use fonn_proto::grpc::v1::{
 };
 
 use super::world::{Node, World};
-use crate::member::MemberState::Active;
 use crate::state::{Change, Put, Record, RecordKind};
 use crate::{network, participant};
+use fonn_proto::member::MemberState::Active;
 
 async fn channel(node: &Node) -> tonic::transport::Channel {
     let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{}", node.address()));

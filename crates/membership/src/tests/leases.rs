@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use super::world::{World, leader};
 use crate::DetectorOptions;
-use crate::member::MemberState::Draining;
 use crate::state::Change;
+use fonn_proto::member::MemberState::Draining;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_is_drained_and_has_lost_its_vote_promises_to_the_others() {

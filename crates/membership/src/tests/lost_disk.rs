@@ -9,9 +9,9 @@ use fonn_base::tasks::Tasks;
 
 use super::world::{Node, World, leader, remove_dir, voters};
 use crate::journal::{Journal, Record};
-use crate::member::MemberState::{Active, Down};
 use crate::types::{Entry, LogId, RaftId};
 use crate::{Cluster, ClusterError, JournalError, Start};
+use fonn_proto::member::MemberState::{Active, Down};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_disk_that_is_lost_while_voters_change_leaves_a_cluster_that_can_be_led() {

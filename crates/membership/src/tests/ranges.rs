@@ -7,9 +7,9 @@ use fonn_base::clock::Clock;
 use fonn_base::hlc::{Hlc, VERSION_MAX, at_ms};
 
 use super::world::{Node, PATIENCE, World};
-use crate::member::MemberState::Active;
 use crate::state::{Change, State};
 use crate::{ChangeError, Start};
+use fonn_proto::member::MemberState::Active;
 
 /// A clock of versions above `floor`.
 fn versions(floor: u64) -> Option<Arc<Hlc>> {

@@ -3,8 +3,8 @@
 use super::leader;
 use super::world::{World, voters};
 use crate::ChangeError;
-use crate::member::MemberState::Active;
 use crate::state::Change;
+use fonn_proto::member::MemberState::Active;
 
 fn unknown() -> Change {
     serde_json::from_str(r#"{"Paint":{"in":"red"}}"#).unwrap()
@@ -30,8 +30,9 @@ async fn what_a_newer_leader_writes_and_others_do_not_know_changes_nothing_and_s
         .await
         .unwrap();
     // Where the machine stood still a member may have failed and returned.
-    let map = nodes[leading].map(|map| map.epoch >= epoch).await;
-    let has_fallen = map.members.iter().any(|it| it.since > before);
+    nodes[leading].map(|map| map.epoch >= epoch).await;
+    let state = nodes[leading].cluster.state().borrow().clone();
+    let has_fallen = state.live().any(|it| it.since > before);
     assert!(epoch == before + 1 || has_fallen, "{epoch} after {before}");
     for node in &nodes {
         node.map(|map| map.replicas == 2).await;

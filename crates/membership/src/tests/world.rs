@@ -7,13 +7,13 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use fonn_base::tasks::{OnShutdown, Tasks};
+use fonn_proto::member::{Member, MemberState};
 use fonn_replication::Status as SyncStatus;
 use parking_lot::Mutex;
 use tempfile::TempDir;
 
 use super::faults::Links;
-use crate::map::{Map, MapMember};
-use crate::member::MemberState;
+use crate::map::Map;
 use crate::participant::Participant;
 use crate::state::Change;
 use crate::{ChangeError, Cluster, Options, Standing, Start, Status};
@@ -161,7 +161,7 @@ impl Node {
         match found {
             Ok(map) => Arc::clone(&map.unwrap()),
             Err(_) => {
-                let shown = |it: &MapMember| format!("{}: {:?}", it.id, it.state);
+                let shown = |it: &Member| format!("{}: {:?}", it.id, it.state);
                 let map = self.cluster.map().borrow().clone();
                 let members: Vec<String> = map.members.iter().map(shown).collect();
                 panic!("{} sees {members:?}, {:?}", self.id, self.cluster.status());

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use fonn_disk_tier::levels::CodecChoice;
 use fonn_proto::cluster::NodeId;
+use fonn_proto::member::MemberState;
 use fonn_proto::placement;
 use tokio::sync::watch;
 
 use super::*;
-use fonn_membership::member::MemberState;
 use fonn_membership::testing as maps;
 use fonn_membership::view::Views;
 

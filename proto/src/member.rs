@@ -1,0 +1,115 @@
+//! A member of a cluster, as other members and routers know it by a topology.
+
+#[cfg(feature = "grpc")]
+use crate::grpc::v1;
+
+/// A member of the cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Member {
+    /// Its name, unique in the cluster.
+    pub id: String,
+    /// Where it speaks to clients, and to routers and members about entries, `HOST:PORT`; IPv6
+    /// hosts in brackets.
+    pub client_address: String,
+    /// Where it speaks to members and routers about the cluster, `HOST:PORT`.
+    pub cluster_address: String,
+    /// The failure zone it stands in.
+    pub zone: String,
+    /// The weight that it was given.
+    pub weight: u32,
+    /// The weight by which slots are placed at this epoch; 0 owns none.
+    pub share: u32,
+    /// What it takes part in.
+    pub state: MemberState,
+    /// Which of its disks it runs on, from 1.
+    pub incarnation: u64,
+    /// The version of its software.
+    pub version: String,
+}
+
+/// What a member takes part in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum MemberState {
+    /// It gets slots soon and answers for none yet.
+    #[default]
+    Joining,
+    /// It answers for its slots.
+    Active,
+    /// It still answers for its slots, while they move to others.
+    Draining,
+    /// It does not answer; the next owner in rank does.
+    Down,
+}
+
+impl MemberState {
+    /// Whether requests may be sent to the member.
+    #[must_use]
+    pub const fn is_serving(self) -> bool {
+        match self {
+            Self::Active | Self::Draining => true,
+            Self::Joining | Self::Down => false,
+        }
+    }
+
+    /// Its name, as shown and as sent.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Joining => "joining",
+            Self::Active => "active",
+            Self::Draining => "draining",
+            Self::Down => "down",
+        }
+    }
+}
+
+#[cfg(feature = "grpc")]
+impl From<&Member> for v1::ClusterMember {
+    fn from(member: &Member) -> Self {
+        Self {
+            id: member.id.clone(),
+            client_address: member.client_address.clone(),
+            cluster_address: member.cluster_address.clone(),
+            zone: member.zone.clone(),
+            weight: member.weight,
+            share: member.share,
+            state: v1::MemberState::from(member.state).into(),
+            incarnation: member.incarnation,
+            version: member.version.clone(),
+        }
+    }
+}
+
+#[cfg(feature = "grpc")]
+impl From<&v1::ClusterMember> for Member {
+    fn from(member: &v1::ClusterMember) -> Self {
+        Self {
+            id: member.id.clone(),
+            client_address: member.client_address.clone(),
+            cluster_address: member.cluster_address.clone(),
+            zone: member.zone.clone(),
+            weight: member.weight,
+            share: member.share,
+            state: match member.state() {
+                v1::MemberState::Active => MemberState::Active,
+                v1::MemberState::Draining => MemberState::Draining,
+                v1::MemberState::Joining | v1::MemberState::Unspecified => MemberState::Joining,
+                v1::MemberState::Down | v1::MemberState::Removed => MemberState::Down,
+            },
+            incarnation: member.incarnation,
+            version: member.version.clone(),
+        }
+    }
+}
+
+#[cfg(feature = "grpc")]
+impl From<MemberState> for v1::MemberState {
+    fn from(state: MemberState) -> Self {
+        match state {
+            MemberState::Joining => Self::Joining,
+            MemberState::Active => Self::Active,
+            MemberState::Draining => Self::Draining,
+            MemberState::Down => Self::Down,
+        }
+    }
+}
