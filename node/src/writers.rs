@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fonn_auth::{Authenticator, WRITER_NAMES_MAX, WriterNames};
+use fonn_base::file;
 
 const FILE: &str = "writers";
-const FILE_NEW: &str = "writers.new";
 
 /// Names that are written at once.
 const NAMES_AT_ONCE: usize = 1024;
@@ -42,9 +42,7 @@ impl WriterFile {
         let is_long = text.lines().count() > 2 * WRITER_NAMES_MAX;
         if is_long || !bytes.is_empty() && !bytes.ends_with(b"\n") {
             let (names, _) = writers.after(0, WRITER_NAMES_MAX);
-            let new = dir.join(FILE_NEW);
-            fs::write(&new, names.join("\n") + "\n")?;
-            fs::rename(new, &path)?;
+            file::replace(&path, (names.join("\n") + "\n").as_bytes())?;
         }
         let file = OpenOptions::new().create(true).append(true).open(&path)?;
         let position = *writers.changes().borrow();

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use fonn_base::file::sync_parent;
 use fonn_base::pool::{BlockingPool, run_blocking};
 use fonn_base::random::SplitMix64;
 use parking_lot::Mutex;
@@ -365,13 +366,6 @@ fn create_dirs(dir: &Path) -> io::Result<()> {
         }
         Err(error) => Err(error),
     }
-}
-
-fn sync_parent(path: &Path) -> io::Result<()> {
-    let parent = path
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty());
-    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 fn meta(key: ObjectKey, metadata: &fs::Metadata) -> ObjectMeta {

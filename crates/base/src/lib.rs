@@ -15,6 +15,7 @@ pub mod config;
 pub mod duration;
 pub mod entry;
 pub mod events;
+pub mod file;
 pub mod glob;
 pub mod hlc;
 pub mod memory;

@@ -11,13 +11,14 @@
 
 use std::fmt;
 use std::fs::{DirBuilder, File, Permissions, TryLockError};
-use std::io::{self, Write as _};
+use std::io;
 use std::os::unix::fs::{
     DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
 };
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use fonn_base::file;
 use tracing::warn;
 
 use super::error::{DiskError, is_damage};
@@ -146,7 +147,7 @@ impl Directory {
                 expected: FORMAT.to_owned(),
             }),
             found => {
-                self.write_format(&path)
+                file::replace(&path, format!("{FORMAT}\n").as_bytes())
                     .map_err(DiskError::io("write", &path))?;
                 if is_store {
                     warn!(found, "the FORMAT file of a store is damaged: written anew");
@@ -154,15 +155,6 @@ impl Directory {
                 Ok(is_store)
             }
         }
-    }
-
-    fn write_format(&self, path: &Path) -> io::Result<()> {
-        let new = self.path.join("FORMAT.new");
-        let mut file = create_file(&new)?;
-        writeln!(file, "{FORMAT}")?;
-        file.sync_all()?;
-        std::fs::rename(&new, path)?;
-        sync_dir(&self.path)
     }
 
     /// The directory of a generation.
@@ -299,11 +291,6 @@ fn close_to_others(path: &Path) {
     if let (Err(error), true) = (closed, mode & 0o007 != 0) {
         warn!(dir = %path.display(), %error, "every user of this machine can read the data directory: chmod it to 0700");
     }
-}
-
-/// Makes names in a directory survive a loss of power.
-pub(crate) fn sync_dir(path: &Path) -> io::Result<()> {
-    File::open(path)?.sync_all()
 }
 
 #[cfg(test)]

@@ -7,16 +7,14 @@
 //! damaged, all that was ever given out may have been dropped. Layout:
 //! `docs/formats/disk-record.md`.
 
-use std::io::{self, Write as _};
+use std::io;
 use std::path::Path;
 
+use fonn_base::file;
 use fonn_codec::checksum;
 use fonn_proto::Version;
 
-use super::directory::{create_file, sync_dir};
-
 const FILE: &str = "forgotten";
-const FILE_NEW: &str = "forgotten.new";
 const MAGIC: [u8; 4] = *b"FNFG";
 const LAYOUT: u32 = 1;
 
@@ -31,16 +29,10 @@ pub(crate) fn load(dir: &Path) -> Option<Version> {
 /// # Errors
 /// What the operating system said of writing, or of the removal if not even that is possible.
 pub(crate) fn save(dir: &Path, version: Version) -> io::Result<()> {
-    let (path, new) = (dir.join(FILE), dir.join(FILE_NEW));
-    let write = || {
-        let mut file = create_file(&new)?;
-        file.write_all(&to_bytes(version))?;
-        file.sync_all()?;
-        std::fs::rename(&new, &path)?;
-        sync_dir(dir)
-    };
-    write().inspect_err(|_| {
-        let _ = std::fs::remove_file(&path).and_then(|()| sync_dir(dir));
+    let path = dir.join(FILE);
+    let replaced = file::replace(&path, &to_bytes(version)).map(drop);
+    replaced.inspect_err(|_| {
+        let _ = std::fs::remove_file(&path).and_then(|()| file::sync_dir(dir));
     })
 }
 
@@ -89,7 +81,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         save(dir.path(), 7).unwrap();
         // Nothing can be made under that name.
-        std::fs::create_dir(dir.path().join(FILE_NEW)).unwrap();
+        std::fs::create_dir(dir.path().join("forgotten.new")).unwrap();
         assert!(save(dir.path(), 8).is_err());
         assert_eq!(load(dir.path()), None);
     }

@@ -18,10 +18,11 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use fonn_base::entry::Space;
+use fonn_base::file;
 use fonn_proto::Version;
 use tracing::{error, warn};
 
-use super::directory::{GenerationName, create_file, disk_bytes, make_dir, sync_dir};
+use super::directory::{GenerationName, create_file, disk_bytes, make_dir};
 use super::error::{DiskError, is_damage};
 use super::index::{Checkpoint, Index, IndexError, IndexMemory, Known};
 use super::log::Log;
@@ -150,7 +151,7 @@ impl Generation {
         if let Ok(journal) = File::options().write(true).open(journal) {
             let _ = journal.set_len(0);
         }
-        let synced = sync_dir(&dir).and_then(|()| dir.parent().map_or(Ok(()), sync_dir));
+        let synced = file::sync_dir(&dir).and_then(|()| file::sync_parent(&dir));
         synced.map_err(DiskError::io("sync", &dir))?;
         let generation = Self::new(dir, name, log, index);
         generation.measure();
@@ -210,7 +211,7 @@ impl Generation {
             let _ = self.log.trim();
             self.log.sync()?;
             std::fs::rename(self.dir.join(LOG_UNFINISHED), self.dir.join(LOG))?;
-            sync_dir(&self.dir)
+            file::sync_dir(&self.dir)
         };
         publish().map_err(DiskError::io("publish", &self.dir))
     }
@@ -471,7 +472,7 @@ impl Generation {
         let marked = create_file(&self.dir.join(DROPPED)).map(drop);
         let marked = marked.or_else(|_| std::fs::remove_file(self.dir.join(LOG)));
         marked
-            .and_then(|()| sync_dir(&self.dir))
+            .and_then(|()| file::sync_dir(&self.dir))
             .map_err(DiskError::io("drop", &self.dir))
     }
 

@@ -10,16 +10,16 @@
 //! by a random number in the file `marks`. The file is written at the first mark, and removed where
 //! opening finds no generation. Layouts: `docs/formats/disk-record.md`.
 
-use std::io::{self, Write as _};
+use std::io;
 use std::path::Path;
 
+use fonn_base::file;
 use fonn_codec::checksum;
 use parking_lot::Mutex;
 use ring::rand::{SecureRandom, SystemRandom};
 use tokio::sync::oneshot;
 use tracing::warn;
 
-use super::directory::{create_file, sync_dir};
 use super::error::DiskError;
 use super::generations::Snapshot;
 use super::options::Durability;
@@ -29,7 +29,6 @@ use super::walk::Walk;
 use super::{DiskTier, Shared};
 
 const FILE: &str = "marks";
-const FILE_NEW: &str = "marks.new";
 const MAGIC: [u8; 4] = *b"FNMK";
 const LAYOUT: u32 = 1;
 
@@ -109,7 +108,7 @@ impl StoreNumber {
             let filled = SystemRandom::new().fill(&mut bytes);
             filled.map_err(|_| io::Error::other("the system has no random number"))?;
             let drawn = u64::from_le_bytes(bytes);
-            save(dir, drawn).map(|()| drawn)
+            file::replace(&dir.join(FILE), &to_bytes(drawn)).map(|_| drawn)
         };
         let drawn = draw_and_save().map_err(DiskError::io("save", &dir.join(FILE)))?;
         *number = Some(drawn);
@@ -123,18 +122,9 @@ pub(crate) fn void(dir: &Path) -> Result<(), DiskError> {
     let path = dir.join(FILE);
     let removed = match std::fs::remove_file(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        removed => removed.and_then(|()| sync_dir(dir)),
+        removed => removed.and_then(|()| file::sync_dir(dir)),
     };
     removed.map_err(DiskError::io("remove", &path))
-}
-
-fn save(dir: &Path, number: u64) -> io::Result<()> {
-    let new = dir.join(FILE_NEW);
-    let mut file = create_file(&new)?;
-    file.write_all(&to_bytes(number))?;
-    file.sync_all()?;
-    std::fs::rename(&new, dir.join(FILE))?;
-    sync_dir(dir)
 }
 
 fn to_bytes(number: u64) -> Vec<u8> {

@@ -5,22 +5,20 @@
 //! without it nothing may be served: when one is damaged the other counts, and is copied. Layout:
 //! `docs/formats/disk-record.md`.
 
-use std::io::{self, Write as _};
+use std::io;
 use std::path::Path;
 
 use fonn_base::entry::{Meta, Space};
+use fonn_base::file;
 use fonn_codec::checksum;
 use fonn_proto::{PurgeScope, Version, WriterId};
 use tracing::warn;
 
-use super::directory::{create_file, sync_dir};
 use super::error::{DiskError, is_damage};
 use super::stats::{DiskStats, add};
 
 const FILE: &str = "state";
-const FILE_NEW: &str = "state.new";
 const COPY: &str = "state.copy";
-const COPY_NEW: &str = "state.copy.new";
 const MAGIC: [u8; 4] = *b"FNST";
 const LAYOUT: u32 = 2;
 /// Bytes of a flush mark.
@@ -212,16 +210,9 @@ pub(crate) fn is_present(dir: &Path) -> bool {
 /// [`DiskError::Io`]; after a restart it is the one before then.
 pub(crate) fn save(dir: &Path, state: &StoreState) -> Result<(), DiskError> {
     let bytes = state.to_bytes();
-    let write = |name: &str, new: &str| {
-        let new = dir.join(new);
-        let mut file = create_file(&new)?;
-        file.write_all(&bytes)?;
-        file.sync_all()?;
-        std::fs::rename(&new, dir.join(name))?;
-        sync_dir(dir)
-    };
-    write(FILE, FILE_NEW).map_err(DiskError::io("save", &dir.join(FILE)))?;
-    if write(COPY, COPY_NEW).is_err() {
+    let path = dir.join(FILE);
+    file::replace(&path, &bytes).map_err(DiskError::io("save", &path))?;
+    if file::replace(&dir.join(COPY), &bytes).is_err() {
         // None is better than an older one.
         let _ = std::fs::remove_file(dir.join(COPY));
     }
@@ -302,7 +293,7 @@ mod tests {
         save(dir.path(), &state()).unwrap();
         let bytes = StoreState::default().to_bytes();
         for len in 0..bytes.len() {
-            std::fs::write(dir.path().join(FILE_NEW), &bytes[..len]).unwrap();
+            std::fs::write(dir.path().join("state.new"), &bytes[..len]).unwrap();
             assert_eq!(load(dir.path()).unwrap(), Some(state()));
         }
     }

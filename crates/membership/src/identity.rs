@@ -7,10 +7,10 @@ use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use fonn_base::file;
 use fonn_base::random::SplitMix64;
 use serde::{Deserialize, Serialize};
 
-use super::journal::replace;
 use super::types::RaftId;
 
 /// Version of the file.
@@ -149,7 +149,7 @@ impl Identity {
 
     fn save(&self) -> Result<(), IdentityError> {
         let bytes = serde_json::to_vec(&self.stored).expect("an identity has a JSON form");
-        match replace(&self.path, &bytes) {
+        match file::replace(&self.path, &bytes) {
             Ok(_) => Ok(()),
             Err(source) => Err(IdentityError::Io {
                 path: self.path.clone(),

@@ -28,6 +28,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use fonn_base::file;
 use fonn_codec::checksum;
 
 use super::types::{Entry, LogId, Vote};
@@ -182,7 +183,7 @@ impl Journal {
             source,
         };
         if !path.exists() {
-            replace(&path, MAGIC).map_err(io)?;
+            file::replace(&path, MAGIC).map_err(io)?;
         }
         let mut file = OpenOptions::new()
             .read(true)
@@ -274,7 +275,7 @@ impl Journal {
         for record in head.into_iter().flatten().chain(entries).chain(tail) {
             encode(&record, 0, &mut bytes)?;
         }
-        let replaced = replace(&self.path, &bytes).and_then(|mut file| {
+        let replaced = file::replace(&self.path, &bytes).and_then(|mut file| {
             self.len = file.seek(SeekFrom::End(0))?;
             self.durable_len = self.len;
             self.file = file;
@@ -286,25 +287,6 @@ impl Journal {
             source,
         })
     }
-}
-
-/// Puts `bytes` in the place of a file, so that at any crash the old or the new one is found whole.
-/// Returns the new one, open to read and write.
-pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<File> {
-    let temporary = path.with_extension("tmp");
-    let mut file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .open(&temporary)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    std::fs::rename(&temporary, path)?;
-    if let Some(dir) = path.parent() {
-        File::open(dir)?.sync_all()?;
-    }
-    Ok(file)
 }
 
 fn encode(record: &Record, durable_len: u64, out: &mut Vec<u8>) -> Result<(), JournalError> {

@@ -16,9 +16,9 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use fonn_base::file;
 use fonn_codec::checksum;
 
-use super::journal::replace;
 use super::types::SnapshotMeta;
 
 const MAGIC: &[u8; 8] = b"FONNRS01";
@@ -85,7 +85,7 @@ fn is_of_other_format(bytes: &[u8]) -> bool {
 /// Puts a snapshot in the place of the last one. Blocks until it is on disk.
 pub(super) fn save(dir: &Path, stored: &Stored) -> Result<(), SnapshotError> {
     let path = path(dir);
-    match replace(&path, &encode(stored)) {
+    match file::replace(&path, &encode(stored)) {
         Ok(_) => Ok(()),
         Err(source) => Err(SnapshotError::Io { path, source }),
     }

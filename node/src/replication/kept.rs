@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
+use fonn_base::file;
 use fonn_disk_tier::Durability;
 
 const STOPPED: &str = "stopped";
@@ -21,13 +22,13 @@ pub(super) type BootId = [u8; 16];
 /// What the operating system said.
 pub(crate) fn note_stop(dir: &Path) -> io::Result<()> {
     File::create(dir.join(STOPPED))?.sync_all()?;
-    File::open(dir)?.sync_all()
+    file::sync_dir(dir)
 }
 
 /// Whether the process before ended in order. The next start does not find the note.
 pub(super) fn take_stop(dir: &Path) -> bool {
     let removed = std::fs::remove_file(dir.join(STOPPED));
-    let synced = removed.and_then(|()| File::open(dir)?.sync_all());
+    let synced = removed.and_then(|()| file::sync_dir(dir));
     synced.is_ok()
 }
 

@@ -14,9 +14,10 @@
 //! Numbers are little endian. The file is written under another name, synced, and renamed.
 
 use std::collections::VecDeque;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::Path;
 
+use fonn_base::file;
 use fonn_codec::checksum;
 use fonn_disk_tier::Mark;
 use fonn_proto::placement::SLOT_COUNT;
@@ -25,7 +26,6 @@ use fonn_replication::{Epoch, Role, SlotState};
 use super::kept::BootId;
 
 const FILE: &str = "slots";
-const FILE_NEW: &str = "slots.new";
 const MAGIC: [u8; 8] = *b"FNSLOTS1";
 const SLOT_LEN: usize = 42;
 const MARK_LEN: usize = 8 + Mark::LEN;
@@ -62,12 +62,7 @@ pub(super) fn load(dir: &Path) -> Option<SavedSlots> {
 /// # Errors
 /// What the operating system said.
 pub(super) fn save(dir: &Path, saved: &SavedSlots) -> io::Result<()> {
-    let (path, new) = (dir.join(FILE), dir.join(FILE_NEW));
-    let mut file = std::fs::File::create(&new)?;
-    file.write_all(&to_bytes(saved))?;
-    file.sync_all()?;
-    std::fs::rename(&new, &path)?;
-    std::fs::File::open(dir)?.sync_all()
+    file::replace(&dir.join(FILE), &to_bytes(saved)).map(drop)
 }
 
 fn to_bytes(saved: &SavedSlots) -> Vec<u8> {
