@@ -66,11 +66,7 @@ pub fn register_cluster(metrics: &Metrics, cluster: &Cluster) {
 fn requests(snapshot: &mut Snapshot, shared: &Shared) {
     let stats = shared.service.engine.stats();
     let help = "Gets of one key that found an entry, by the tier that had it.";
-    for (tier, counter) in [
-        ("ram", Counter::HitsRam),
-        ("disk", Counter::HitsDisk),
-        ("cold", Counter::HitsCold),
-    ] {
+    for (tier, counter) in Counter::HITS {
         snapshot.counter(
             "fonn_hits_total",
             help,
@@ -79,14 +75,7 @@ fn requests(snapshot: &mut Snapshot, shared: &Shared) {
         );
     }
     let help = "Gets of one key that found no entry, by reason.";
-    for (reason, counter) in [
-        ("absent", Counter::MissesAbsent),
-        ("expired", Counter::MissesExpired),
-        ("flushed", Counter::MissesFlushed),
-        ("error", Counter::MissesError),
-        ("deadline", Counter::MissesDeadline),
-        ("unavailable", Counter::MissesUnavailable),
-    ] {
+    for (reason, counter) in Counter::MISSES {
         snapshot.counter(
             "fonn_misses_total",
             help,

@@ -9,7 +9,7 @@ use fonn_server::Client;
 
 use crate::namespaces::Asked;
 use crate::server::Shared;
-use crate::stats::Counter;
+use crate::stats::{Counter, Stats};
 
 type Pairs = Vec<(String, String)>;
 
@@ -31,6 +31,12 @@ fn process(shared: &Shared) -> Pairs {
     ]
 }
 
+/// Gets of one key that found an entry, and those that found none, since the last reset.
+fn hits_and_misses(stats: &Stats) -> (u64, u64) {
+    let total = |of: &[(&str, Counter)]| of.iter().map(|(_, it)| stats.since_reset(*it)).sum();
+    (total(&Counter::HITS), total(&Counter::MISSES))
+}
+
 /// `stats`, for a user with all rights.
 #[must_use]
 pub fn general(shared: &Shared) -> Pairs {
@@ -39,26 +45,13 @@ pub fn general(shared: &Shared) -> Pairs {
     let ram = engine.ram();
     let counters = ram.stats().counters;
     let total = |counter| stats.since_reset(counter);
-    let misses = [
-        Counter::MissesAbsent,
-        Counter::MissesExpired,
-        Counter::MissesFlushed,
-        Counter::MissesError,
-        Counter::MissesDeadline,
-        Counter::MissesUnavailable,
-    ];
+    let (hits, misses) = hits_and_misses(stats);
     let mut pairs = process(shared);
     pairs.extend([
         pair("curr_connections", shared.registry.len()),
         pair("max_connections", shared.connections_max),
-        pair(
-            "get_hits",
-            total(Counter::HitsRam) + total(Counter::HitsDisk) + total(Counter::HitsCold),
-        ),
-        pair(
-            "get_misses",
-            misses.iter().map(|counter| total(*counter)).sum::<u64>(),
-        ),
+        pair("get_hits", hits),
+        pair("get_misses", misses),
     ]);
     pairs.extend(
         Counter::ALL
@@ -238,15 +231,7 @@ pub fn info(
     let engine = &shared.service.engine;
     let stats = engine.stats();
     let total = |counter| stats.since_reset(counter);
-    let hits = total(Counter::HitsRam) + total(Counter::HitsDisk) + total(Counter::HitsCold);
-    let misses = [
-        Counter::MissesAbsent,
-        Counter::MissesExpired,
-        Counter::MissesFlushed,
-        Counter::MissesError,
-        Counter::MissesDeadline,
-        Counter::MissesUnavailable,
-    ];
+    let (hits, misses) = hits_and_misses(stats);
     let uptime = shared.started.elapsed().as_secs();
     let rss = fonn_base::memory::resident().map_or(0, ByteCount::bytes);
     let table: [(&str, &str, Pairs); 5] = [
@@ -289,10 +274,7 @@ pub fn info(
                 pair("total_net_input_bytes", total(Counter::BytesRead)),
                 pair("total_net_output_bytes", total(Counter::BytesWritten)),
                 pair("keyspace_hits", hits),
-                pair(
-                    "keyspace_misses",
-                    misses.iter().map(|it| total(*it)).sum::<u64>(),
-                ),
+                pair("keyspace_misses", misses),
                 pair("keyspace_hits_ram", total(Counter::HitsRam)),
                 pair("keyspace_hits_disk", total(Counter::HitsDisk)),
                 pair("keyspace_hits_cold", total(Counter::HitsCold)),

@@ -104,6 +104,25 @@ counters! {
     ConnectionPanics => "connection_panics",
 }
 
+impl Counter {
+    /// Gets of one key that found an entry, by the tier that had it.
+    pub const HITS: [(&'static str, Self); 3] = [
+        ("ram", Self::HitsRam),
+        ("disk", Self::HitsDisk),
+        ("cold", Self::HitsCold),
+    ];
+
+    /// Gets of one key that found no entry, by reason.
+    pub const MISSES: [(&'static str, Self); 6] = [
+        ("absent", Self::MissesAbsent),
+        ("expired", Self::MissesExpired),
+        ("flushed", Self::MissesFlushed),
+        ("error", Self::MissesError),
+        ("deadline", Self::MissesDeadline),
+        ("unavailable", Self::MissesUnavailable),
+    ];
+}
+
 impl From<Event> for Counter {
     #[inline]
     fn from(event: Event) -> Self {

@@ -6,23 +6,6 @@ use fonn_proto::grpc::v1::{Count, DiskStatus, LevelCodec, Lookups, RamStatus, St
 use super::{Admin, Node, membership};
 use crate::stats::Counter;
 
-/// As the tiers of `fonn_hits_total`.
-const HITS: [(&str, Counter); 3] = [
-    ("ram", Counter::HitsRam),
-    ("disk", Counter::HitsDisk),
-    ("cold", Counter::HitsCold),
-];
-
-/// As the reasons of `fonn_misses_total`.
-const MISSES: [(&str, Counter); 6] = [
-    ("absent", Counter::MissesAbsent),
-    ("expired", Counter::MissesExpired),
-    ("flushed", Counter::MissesFlushed),
-    ("error", Counter::MissesError),
-    ("deadline", Counter::MissesDeadline),
-    ("unavailable", Counter::MissesUnavailable),
-];
-
 /// The status; of the cold tier nothing.
 pub(super) fn status(admin: &Admin) -> StatusResponse {
     let state = &*admin.0;
@@ -72,8 +55,8 @@ fn fill(status: &mut StatusResponse, node: &Node) {
         count: engine.stats().total(counter),
     };
     status.lookups = Some(Lookups {
-        hits: HITS.iter().map(count).collect(),
-        misses: MISSES.iter().map(count).collect(),
+        hits: Counter::HITS.iter().map(count).collect(),
+        misses: Counter::MISSES.iter().map(count).collect(),
     });
     let (codecs, min_bytes) = codecs(node);
     status.codecs = codecs;
