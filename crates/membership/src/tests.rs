@@ -157,13 +157,14 @@ async fn a_leader_that_is_cut_off_declares_no_member_down_and_follows_the_next()
     voters(&nodes, &["a", "b", "c"]).await;
     let old = leader(&nodes).await;
     let others: Vec<usize> = (0..3).filter(|&at| at != old).collect();
-    let epoch = nodes[old].cluster.map().borrow().epoch;
     let term = nodes[old].cluster.status().term;
 
     world.links.isolate(&nodes[old].address());
     for &other in &others {
         nodes[other].sees(&[nodes[old].id()], Down).await;
     }
+    // What was under way when it was cut off has arrived or is lost.
+    let epoch = nodes[old].cluster.map().borrow().epoch;
     world.links.dropped(&nodes[old].address(), 60).await;
     assert_eq!(
         nodes[old].cluster.map().borrow().epoch,
