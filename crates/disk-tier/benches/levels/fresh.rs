@@ -34,9 +34,10 @@ const MEASURED: Duration = Duration::from_secs(6);
 const SLOW: u64 = 20_000_000;
 
 /// With scarce space, the values of the codec have to replace each other once before figures are
-/// taken; with `auto` so do those of the codec that it begins with.
+/// taken. With `auto` so do those of the codec that it chooses while the tier fills, when the
+/// processor is scarce; it keeps that one for half a minute.
 const SPACE_WARM_UP: Duration = Duration::from_secs(8);
-const SPACE_AUTO_WARM_UP: Duration = Duration::from_secs(24);
+const SPACE_AUTO_WARM_UP: Duration = Duration::from_secs(60);
 const SPACE_BUDGET: u64 = 128 << 20;
 const SPACE_KEYS: u64 = 3 * SPACE_BUDGET / VALUE_LEN as u64;
 /// Lookups a second with scarce space.
