@@ -143,7 +143,8 @@ impl Driver {
     }
 
     /// Stores the records of a page, and passes it on to the core without them. A page that could
-    /// not be stored is asked for again.
+    /// not be stored is asked for again, as is one of which a floor hides a record: that would be
+    /// removed with the older copies.
     async fn take_page(&mut self, from: MemberId, epoch: Epoch, mut page: Page<Entry>) {
         let replication = &self.replication;
         // No other epoch is applied before this returns.
@@ -152,7 +153,13 @@ impl Driver {
         }
         let mut records = std::mem::take(&mut page.records);
         records.retain(|record| page.request.slots.contains(record.slot));
-        if !replication.store(&self.engine, &records, self.base).await {
+        let is_hidden = |record: &Record<Entry>| {
+            let rights = &replication.rights;
+            rights.hides(record.slot.0, record.version.0)
+        };
+        if records.iter().any(is_hidden)
+            || !replication.store(&self.engine, &records, self.base).await
+        {
             return;
         }
         let body = Body::Page(page);

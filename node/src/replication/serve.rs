@@ -39,8 +39,7 @@ impl Replication {
             return Some(self.adopt(engine, entry, acks).await);
         }
         // What is at or below the floor is hidden here, and removed. The sender asks again.
-        let is_hidden = |floor| entry.version <= floor;
-        if !self.rights.takes(slot) || self.rights.floor(slot).is_some_and(is_hidden) {
+        if !self.rights.takes(slot) || self.rights.hides(slot, entry.version) {
             return None;
         }
         Some(match again {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fonn_replication::{
-    Attempt, Body, Change, Command, Core, Event, Lease, MemberId, Message, Page, Saved, Slot,
-    SlotSet,
+    Attempt, Body, Change, Command, Core, Event, Lease, MemberId, Message, Page, Record, Saved,
+    Slot, SlotSet,
 };
 
 use super::bucket::Bucket;
@@ -136,10 +136,13 @@ impl World {
         }
         let event = match action {
             Action::Deliver(_, message) => {
-                if let Body::Write(record) = &message.body
-                    && self.setup.shell != Shell::TakesHidden
-                    && node.store.hides_record(record)
-                {
+                let hides = |record: &Record<Entry>| node.store.hides_record(record);
+                let is_hidden = match &message.body {
+                    Body::Write(record) => hides(record),
+                    Body::Page(page) => page.records.iter().any(hides),
+                    _ => false,
+                };
+                if is_hidden && self.setup.shell != Shell::TakesHidden {
                     return Ok(());
                 }
                 Event::Message(message)
