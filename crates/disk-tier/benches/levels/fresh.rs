@@ -35,7 +35,7 @@ const SLOW: u64 = 20_000_000;
 
 /// With scarce space, the values of the codec have to replace each other once before figures are
 /// taken. With `auto` so do those of the codec that it chooses while the tier fills, when the
-/// processor is scarce; it keeps that one for half a minute.
+/// processor is scarce; it keeps such a codec for half a minute.
 const SPACE_WARM_UP: Duration = Duration::from_secs(8);
 const SPACE_AUTO_WARM_UP: Duration = Duration::from_secs(60);
 const SPACE_BUDGET: u64 = 128 << 20;

@@ -5,9 +5,9 @@
 //! cargo bench -p fonn-disk-tier --bench levels -- sweep|fresh|compacted|all [directory of the CSV and SVG files] [rounds]
 //! ```
 //!
-//! `fresh` goes over all codecs in turn, so many rounds (1 without the argument), each taking eleven
-//! minutes, or three to six with `processor`, `device` or `space` behind the rounds. Each table is written
-//! as CSV, the first two as SVG too.
+//! `fresh` goes over all codecs in turn, so many rounds (1 without the argument), each taking
+//! eleven minutes, or three to six with `processor`, `device` or `space` behind the rounds. Each
+//! table is written as CSV, the first two as SVG too.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, missing_docs)]
 
