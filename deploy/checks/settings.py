@@ -20,10 +20,13 @@ def table():
 
 def of_router():
     """The keys of a router: the variables of its command line, whose names follow from them."""
-    keys = re.findall(r'env = "FONN_([A-Z0-9_]+)"', (ROOT / "router/src/config.rs").read_text())
-    if len(keys) < 8:
-        raise SystemExit("the settings in router/src/config.rs could not be read")
-    return {it.lower() for it in keys} - {"config"}
+    keys = set()
+    for path, least in {"router/src/config.rs": 6, "crates/program/src/common.rs": 14}.items():
+        found = re.findall(r'env = "FONN_([A-Z0-9_]+)"', (ROOT / path).read_text())
+        if len(found) < least:
+            raise SystemExit(f"the settings in {path} could not be read")
+        keys |= {it.lower() for it in found}
+    return keys - {"config"}
 
 
 def known_keys():
