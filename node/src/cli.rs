@@ -43,7 +43,6 @@ use crate::admin::{Admin, Node, OfProcess};
 use crate::cold::{Cold, ColdSetup};
 use crate::config::{self, ColdConfig, Config};
 use crate::engine::{Engine, EngineOptions, Settings};
-use crate::replication::kept::note_stop;
 use crate::replication::{self, follow};
 use crate::server::{Identity, LiveSettings, Server, Shared, Tiers};
 use crate::users::Followed;
@@ -259,7 +258,7 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
     let shared = Shared::with_tuning(
         Arc::new(Tiers {
             engine: Arc::clone(&engine),
-            replication: members_part,
+            replication: members_part.clone(),
             views,
             identity,
             live: Some(live),
@@ -365,17 +364,15 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
         })
         .await?;
         engine.drain_cold(end - CLOSE_RESERVE).await;
-        let mut cluster_dir = None;
         if let Some(cluster) = cluster {
             cluster.stop().await;
             cluster_tasks.finish(Instant::now() + CLUSTER_GRACE).await;
-            cluster_dir = Some(cluster.dir().to_owned());
         }
         cold_tasks.finish(Instant::now()).await;
         tokio::task::spawn_blocking(move || {
             let is_written = engine.close(end.saturating_duration_since(Instant::now()));
-            if let Some(dir) = cluster_dir.filter(|_| is_written)
-                && let Err(error) = note_stop(&dir)
+            if let Some(replication) = members_part.filter(|_| is_written)
+                && let Err(error) = replication.note_stop()
             {
                 tracing::debug!(%error, "the next start counts as one after a crash");
             }

@@ -22,7 +22,7 @@ mod execute;
 mod flushes;
 pub mod follow;
 mod inbox;
-pub(crate) mod kept;
+mod kept;
 pub mod metrics;
 mod rights;
 mod saved;
@@ -122,6 +122,8 @@ pub struct Replication {
     removals: Inbox<Removal>,
     /// Where the states of slots are saved.
     dir: PathBuf,
+    /// The incarnation of this process, if the states of slots are saved; else 0.
+    saved_incarnation: AtomicU64,
     /// The tasks that send.
     group: Tasks,
     events: Events,
@@ -166,6 +168,7 @@ impl Replication {
             tasks: Inbox::default(),
             removals: Inbox::default(),
             dir,
+            saved_incarnation: AtomicU64::new(0),
             group,
             events: Events::default(),
         }
@@ -213,6 +216,18 @@ impl Replication {
         &self.forwarder
     }
 
+    /// Notes that this process ends, and that everything that it acknowledged is on the disk.
+    ///
+    /// # Errors
+    /// What the operating system said.
+    pub(crate) fn note_stop(&self) -> std::io::Result<()> {
+        match self.saved_incarnation.load(Ordering::SeqCst) {
+            // It has acknowledged nothing, or the next start copies all slots.
+            0 => Ok(()),
+            incarnation => kept::note_stop(&self.dir, incarnation),
+        }
+    }
+
     /// Whether this member is the primary of a slot by the topology.
     #[must_use]
     pub fn is_primary(&self, slot: u16) -> bool {
@@ -232,7 +247,7 @@ impl Replication {
 
     /// Whether this member executes a command here.
     fn serves_job(&self, slot: u16, job: &Job<'_>) -> bool {
-        match job.command.is_write() || job.is_routed {
+        match job.command.is_write() || job.routed_by.is_some() {
             true => self.serves(slot, job.command.is_write()),
             false => self.rights.reads(slot) && self.holds_lease(),
         }

@@ -376,7 +376,7 @@ impl Engine {
                 command,
                 source: None,
                 base: None,
-                is_routed: false,
+                routed_by: None,
                 redirects: job.redirects,
                 writer: job.writer,
             };

@@ -476,7 +476,7 @@ fn an_overlay_reads_its_base_wherever_the_key_is_and_never_changes_it() {
             command: &command,
             source: None,
             base,
-            is_routed: false,
+            routed_by: None,
             redirects: Redirects::Never,
             writer: WriterId::NONE,
         };

@@ -89,6 +89,21 @@ pub struct Again {
     epoch: u64,
 }
 
+impl Again {
+    /// A write that its own member executed at `since`, and that is not acknowledged: another
+    /// member may have led the slot since that epoch. `now` is the epoch that is applied.
+    #[must_use]
+    pub fn interrupted(since: Instant, epoch: u64, now: u64) -> Self {
+        Self {
+            obstacle: Obstacle::WrongOwner(now),
+            pending: None,
+            has_base: false,
+            since,
+            epoch,
+        }
+    }
+}
+
 /// A command under way.
 #[derive(Debug)]
 pub struct Forwarded {
@@ -447,7 +462,8 @@ pub fn envelope(slot: u16, space: Space, epoch: u64) -> Envelope {
 
 /// Whether carrying the command out twice is the same as once: it may have been, unseen, by a
 /// member that is gone.
-fn is_repeatable(command: &Command<'_>) -> bool {
+#[must_use]
+pub fn is_repeatable(command: &Command<'_>) -> bool {
     match command {
         Command::Get(get) => !get.changes_entry(),
         Command::Store(store) => {

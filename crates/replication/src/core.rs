@@ -41,9 +41,10 @@ pub struct Config {
 pub struct Core<E> {
     pub(crate) config: Config,
     pub(crate) incarnation: u64,
-    /// R5: whether the process started with everything that it had acknowledged, or the members
-    /// know that it did not. A member that is not fit must not go on in an epoch of its earlier
-    /// life: it has lost writes and versions of that epoch.
+    /// R5: whether the member has everything that it acknowledged, or the members know that it has
+    /// not. A member that is not fit must not go on in an epoch of its earlier life: it has lost
+    /// writes and versions of that epoch. It is saved, so that a further start does not make it
+    /// fit.
     fit: bool,
     pub(crate) applied: Epoch,
     pub(crate) topology: Option<Arc<Topology>>,
@@ -111,20 +112,21 @@ impl<E: Clone> Core<E> {
         }
     }
 
-    /// R5: a member that kept its disk goes on where it was. Every other member syncs.
+    /// R5: a member that kept everything goes on where it was. Every other member syncs.
     fn start(&mut self, disk: Disk, incarnation: u64) {
         self.incarnation = incarnation;
-        let (saved, clean) = match disk {
+        let rules = self.config.rules;
+        let (saved, is_clean) = match disk {
             Disk::Clean(saved) => (saved, true),
-            Disk::Unclean(saved) => (saved, !self.config.rules.hold(Rule::CleanStart)),
+            Disk::Unclean(saved) => (saved, !rules.hold(Rule::CleanStart)),
             Disk::Empty => return,
         };
         if saved.slots.len() == self.slots.len() {
             self.applied = saved.applied;
             self.slots = saved.slots;
         }
-        self.fit = clean;
-        if !clean {
+        self.fit = is_clean && (saved.is_fit || !rules.hold(Rule::SavedFitness));
+        if !self.fit {
             self.slots.iter_mut().for_each(SlotState::forget_sync);
         }
     }
@@ -301,6 +303,13 @@ impl<E> Core<E> {
     #[must_use]
     pub fn applied(&self) -> Epoch {
         self.applied
+    }
+
+    /// R5: whether the member has everything that it acknowledged, or the members know that it has
+    /// not. [`Command::Save`] makes it durable.
+    #[must_use]
+    pub fn is_fit(&self) -> bool {
+        self.fit
     }
 
     /// The states of all slots, which [`Command::Save`] makes durable.

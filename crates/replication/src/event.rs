@@ -25,6 +25,8 @@ pub struct Attempt {
 pub struct Saved {
     /// The last epoch that the member applied.
     pub applied: Epoch,
+    /// [`Core::is_fit`](crate::Core::is_fit), as of the last [`Command::Save`].
+    pub is_fit: bool,
     /// The state of each slot, as of the last [`Command::Save`].
     pub slots: Vec<SlotState>,
 }
@@ -218,8 +220,9 @@ pub enum Command<E> {
         /// The slots.
         slots: SlotSet,
     },
-    /// Save the states of some slots, or the applied epoch and the states of all slots. Later
-    /// commands take effect only when it is durable.
+    /// Save the states of some slots, or the applied epoch, the fitness and the states of all
+    /// slots. Later commands take effect only when it is durable. Until the first such command of
+    /// all slots is durable, the next start is as unclean as that of this process.
     Save(Option<SlotSet>),
     /// Read a page of the store and return it with [`Event::PageRead`].
     ReadPage {

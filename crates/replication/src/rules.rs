@@ -35,6 +35,8 @@ pub enum Rule {
     Return,
     /// R5: a member that may have lost acknowledged writes syncs (`core.rs`).
     CleanStart,
+    /// R5: that holds after further starts, too, until the members have agreed on it (`core.rs`).
+    SavedFitness,
     /// R5: such a member owns nothing until the members have agreed that it syncs (`core.rs`).
     Agreed,
     /// R6: a member answers only while it holds a lease (`rights.rs`, `write.rs`).

@@ -57,8 +57,7 @@ pub(crate) struct Step<'a> {
     /// The topology before, if this process has applied it.
     pub(crate) before: Option<&'a Topology>,
     pub(crate) to: &'a Topology,
-    /// Whether the process started with everything that it had acknowledged, or the members know
-    /// that it did not.
+    /// Whether the member has everything that it acknowledged, or the members know that it has not.
     pub(crate) fit: bool,
 }
 

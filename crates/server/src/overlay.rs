@@ -80,7 +80,7 @@ pub async fn carry_out_in<S: Service>(
         command,
         source,
         base: scope.base,
-        is_routed: false,
+        routed_by: None,
         redirects: Redirects::Never,
         writer: scope.writer,
     };

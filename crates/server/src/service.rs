@@ -22,8 +22,8 @@ pub struct Job<'a> {
     pub source: Option<&'a Bytes>,
     /// Where a read looks that finds nothing in `space`. Nothing is changed there.
     pub base: Option<Base>,
-    /// Another member or a router sent it here, because of the slot.
-    pub is_routed: bool,
+    /// The epoch of the member or router that sent it here because of the slot, if one did.
+    pub routed_by: Option<u64>,
     /// Whether the client wants to be told when another member owns the key, instead of having the
     /// command carried out there. Answered with [`Outcome::Moved`].
     pub redirects: Redirects,

@@ -193,7 +193,7 @@ impl admin_server::Admin for AdminService {
             command: &command,
             source: None,
             base: None,
-            is_routed: false,
+            routed_by: None,
             redirects: Redirects::Never,
             writer: WriterId::NONE,
         };

@@ -169,7 +169,7 @@ impl Rig {
             command,
             source,
             base: None,
-            is_routed: false,
+            routed_by: None,
             redirects: Redirects::Never,
             writer: WriterId::NONE,
         };

@@ -413,7 +413,7 @@ impl Engine {
                 command,
                 source,
                 base: None,
-                is_routed: true,
+                routed_by: None,
                 redirects: Redirects::Never,
                 writer: plan.writer,
             };

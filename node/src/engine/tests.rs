@@ -226,7 +226,7 @@ fn job<'a>(command: &'a Command<'a>) -> Job<'a> {
         command,
         source: None,
         base: None,
-        is_routed: false,
+        routed_by: None,
         redirects: Redirects::Never,
         writer: WriterId::NONE,
     }

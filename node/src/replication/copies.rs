@@ -41,7 +41,7 @@ impl Replication {
             command: &command,
             source: None,
             base: None,
-            is_routed: true,
+            routed_by: None,
             redirects: Redirects::Never,
             writer: WriterId::NONE,
         };

@@ -5,9 +5,10 @@
 //! owners take a write. The requests behind it in the same connection begin meanwhile, as they do
 //! through a router.
 //!
-//! A command that another process sent is never forwarded once more. Its sender may have given this
-//! member up as down, repeated the command at the next owner and acknowledged it. Forwarded later,
-//! it would undo newer writes.
+//! A command that another process sent is never forwarded once more, and a write is not executed by
+//! a later epoch than that of its sender. The sender may have given this member up as down,
+//! repeated the command at the next owner and acknowledged it. Executed later, it would undo newer
+//! writes.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,12 +18,13 @@ use std::time::{Duration, Instant};
 
 use fonn_base::entry::Space;
 use fonn_base::tasks::OnShutdown;
-use fonn_forward::{Again, Came, Forwarded};
+use fonn_forward::{Again, Came, Forwarded, is_repeatable};
 use fonn_proto::peer::Entry as PeerEntry;
 use fonn_proto::{Failure, Outcome, placement};
 use fonn_server::{Execution, Job};
 
 use super::metrics::Event;
+use super::write::NotAcknowledged;
 use super::{Replication, is_unchanged, refused, removes};
 use crate::engine::{Acks, Engine};
 
@@ -34,7 +36,7 @@ pub enum Later {
     /// A command that another member executes.
     Forwarded(Box<Forwarded>),
     /// A write that this member executed and that the other owners take.
-    Spread(Pin<Box<dyn Future<Output = Outcome<'static>> + Send>>),
+    Spread(Pin<Box<dyn Future<Output = Result<Outcome<'static>, Again>> + Send>>),
 }
 
 impl Future for Later {
@@ -43,7 +45,7 @@ impl Future for Later {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut *self {
             Self::Forwarded(forwarded) => Pin::new(forwarded).poll(cx),
-            Self::Spread(spread) => spread.as_mut().poll(cx).map(|it| Ok(Came::Known(it))),
+            Self::Spread(spread) => spread.as_mut().poll(cx).map_ok(Came::Known),
         }
     }
 }
@@ -54,6 +56,10 @@ struct Write {
     key: Box<[u8]>,
     /// The epoch by which it was executed.
     since: u64,
+    /// When its command came.
+    begun: Instant,
+    /// Whether it may be executed once more.
+    is_repeatable: bool,
     outcome: Outcome<'static>,
 }
 
@@ -96,14 +102,14 @@ impl Replication {
         acks: &mut Acks,
         scratch: &'s mut Vec<u8>,
     ) -> Execution<'s, Later> {
-        let deadline = Instant::now() + self.owners_wait;
-        let tried = self.try_execute(engine, job, deadline, acks, scratch);
+        let begun = Instant::now();
+        let tried = self.try_execute(engine, job, begun, acks, scratch);
         if let Some(execution) = tried.await {
             return execution;
         }
         loop {
             let mut scratch = Vec::new();
-            let tried = self.try_execute(engine, job, deadline, acks, &mut scratch);
+            let tried = self.try_execute(engine, job, begun, acks, &mut scratch);
             match tried.await {
                 None => {}
                 Some(Execution::Done(outcome)) => return Execution::Done(outcome.into_owned()),
@@ -113,17 +119,18 @@ impl Replication {
         }
     }
 
-    /// One try of [`Self::execute`]. `None` if nothing was done and another epoch came, or the
-    /// lease ended.
+    /// One try of [`Self::execute`] for a command that came at `begun`. `None` if another epoch
+    /// came or the lease ended, and the command has to be executed again.
     async fn try_execute<'s>(
         self: &Arc<Self>,
         engine: &Arc<Engine>,
         job: &Job<'_>,
-        deadline: Instant,
+        begun: Instant,
         acks: &mut Acks,
         scratch: &'s mut Vec<u8>,
     ) -> Option<Execution<'s, Later>> {
         let slot = placement::slot(job.command.key());
+        let deadline = begun + self.owners_wait;
         let since = match self.admit(engine, job, deadline, acks).await {
             Ok(since) => since,
             Err(execution) => return Some(execution),
@@ -159,20 +166,22 @@ impl Replication {
             space: job.space,
             key: job.command.key().into(),
             since,
+            begun,
+            is_repeatable: is_repeatable(job.command),
             outcome: outcome.into_owned(),
         };
         let mut complete = Box::pin(Arc::clone(self).complete(Arc::clone(engine), write));
-        if job.is_routed {
-            return Some(Execution::Done(complete.await));
+        if job.routed_by.is_some() {
+            return complete.await.ok().map(Execution::Done);
         }
         // The other owners are asked now, and not when the answer's turn has come.
-        let begun = complete
+        let polled = complete
             .as_mut()
             .poll(&mut Context::from_waker(Waker::noop()));
-        Some(match begun {
-            Poll::Ready(outcome) => Execution::Done(outcome),
-            Poll::Pending => Execution::Later(Later::Spread(complete)),
-        })
+        match polled {
+            Poll::Ready(completed) => completed.ok().map(Execution::Done),
+            Poll::Pending => Some(Execution::Later(Later::Spread(complete))),
+        }
     }
 
     /// Waits until this member may execute a command, and returns the epoch by which it may.
@@ -189,6 +198,9 @@ impl Replication {
         let slot = placement::slot(job.command.key());
         loop {
             if let Some((since, base)) = self.epoch_and_base() {
+                if job.command.is_write() && job.routed_by.is_some_and(|epoch| epoch < since) {
+                    return Err(Execution::WrongOwner);
+                }
                 if self.serves_job(slot, job) {
                     let hidden = self.hide_below_floor(engine, job).await;
                     hidden.map_err(Execution::Done)?;
@@ -196,7 +208,7 @@ impl Replication {
                         acks.admit(base);
                         return Ok(since);
                     }
-                } else if job.is_routed {
+                } else if job.routed_by.is_some() {
                     return Err(Execution::WrongOwner);
                 } else if !self.is_primary(slot) {
                     self.count(Event::Forwarded);
@@ -213,23 +225,37 @@ impl Replication {
 
     /// Has the other owners take a write.
     ///
+    /// # Errors
+    /// If another member may have led the slot since it was executed, and it may be executed again.
+    ///
     /// # Cancel safety
     /// Cancelled, the other owners take it all the same.
-    async fn complete(self: Arc<Self>, engine: Arc<Engine>, write: Write) -> Outcome<'static> {
+    async fn complete(
+        self: Arc<Self>,
+        engine: Arc<Engine>,
+        write: Write,
+    ) -> Result<Outcome<'static>, Again> {
         let mut unreplicated = Unreplicated {
             replication: Arc::clone(&self),
             engine: Arc::clone(&engine),
             write: Some(write),
         };
         let Some(write) = &unreplicated.write else {
-            return Outcome::Failed(Failure::Unavailable);
+            return Ok(Outcome::Failed(Failure::Unavailable));
         };
         let replicated = self.replicate(&engine, write.space, &write.key, write.since);
         let replicated = replicated.await;
-        match (replicated, unreplicated.write.take()) {
-            (Ok(()), Some(write)) => write.outcome,
-            (Err(failure), _) => Outcome::Failed(failure),
-            (Ok(()), None) => Outcome::Failed(Failure::Unavailable),
+        let write = unreplicated.write.take();
+        match (replicated, write) {
+            (Ok(()), Some(write)) => Ok(write.outcome),
+            (Err(NotAcknowledged::Interrupted), Some(write))
+                if write.is_repeatable && write.begun.elapsed() < self.owners_wait =>
+            {
+                self.count(Event::Repeated);
+                Err(Again::interrupted(write.begun, write.since, self.epoch()))
+            }
+            (Err(reason), _) => Ok(Outcome::Failed(reason.into())),
+            (Ok(()), None) => Ok(Outcome::Failed(Failure::Unavailable)),
         }
     }
 
@@ -288,8 +314,8 @@ impl Replication {
             let execution = self.execute(engine, job, &mut acks, &mut scratch).await;
             let outcome = match execution {
                 Execution::Done(outcome) => outcome.into_owned(),
-                Execution::Later(Later::Spread(spread)) => spread.await,
-                Execution::Later(Later::Forwarded(forwarded)) => match forwarded.await {
+                Execution::Later(later) => match later.await {
+                    Ok(Came::Known(outcome)) => outcome,
                     Ok(came) => return came,
                     Err(next) if Instant::now() < deadline => {
                         again = next;

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fonn_base::clock::Clock;
@@ -90,8 +91,6 @@ struct Driver {
     engine: Arc<Engine>,
     cluster: Cluster,
     saved: SavedSlots,
-    /// Whether the process before ended in order.
-    was_stopped: bool,
     /// The base of the applied epoch.
     base: u64,
     /// Whether a proposal of the core is under way.
@@ -104,6 +103,7 @@ impl Driver {
             incarnation: 0,
             boot: kept::BootId::default(),
             applied: Epoch(0),
+            is_fit: false,
             marks: VecDeque::new(),
             slots: vec![SlotState::default(); usize::from(SLOT_COUNT)],
             hidden: vec![0; usize::from(SLOT_COUNT)],
@@ -113,7 +113,6 @@ impl Driver {
             engine: Arc::clone(engine),
             cluster: cluster.clone(),
             saved,
-            was_stopped: kept::take_stop(cluster.dir()),
             base: 0,
             proposing: Arc::new(tokio::sync::Semaphore::new(1)),
         }
@@ -143,8 +142,7 @@ impl Driver {
     }
 
     /// Stores the records of a page, and passes it on to the core without them. A page that could
-    /// not be stored is asked for again, as is one of which a floor hides a record: that would be
-    /// removed with the older copies.
+    /// not be stored is asked for again.
     async fn take_page(&mut self, from: MemberId, epoch: Epoch, mut page: Page<Entry>) {
         let replication = &self.replication;
         // No other epoch is applied before this returns.
@@ -153,13 +151,7 @@ impl Driver {
         }
         let mut records = std::mem::take(&mut page.records);
         records.retain(|record| page.request.slots.contains(record.slot));
-        let is_hidden = |record: &Record<Entry>| {
-            let rights = &replication.rights;
-            rights.hides(record.slot.0, record.version.0)
-        };
-        if records.iter().any(is_hidden)
-            || !replication.store(&self.engine, &records, self.base).await
-        {
+        if !replication.store(&self.engine, &records, self.base).await {
             return;
         }
         let body = Body::Page(page);
@@ -224,6 +216,7 @@ impl Driver {
                 let event = CoreEvent::Topology(Arc::new(slots));
                 core.handle(self.replication.now(), event, &mut commands);
                 self.saved.applied = core.applied();
+                self.saved.is_fit = core.is_fit();
                 self.saved.slots = core.slots().to_vec();
             }
         }
@@ -289,6 +282,7 @@ impl Driver {
         let founds = has_founded && self.saved.incarnation == 0;
         if founds {
             self.saved.applied = Epoch(state.epoch.min(1));
+            self.saved.is_fit = true;
             let all = SlotState {
                 role: Role::Primary,
                 in_sync: true,
@@ -296,15 +290,19 @@ impl Driver {
             };
             self.saved.slots = vec![all; usize::from(SLOT_COUNT)];
         }
-        let is_empty = self.saved.incarnation == 0 && !founds;
-        self.saved.incarnation += 1;
+        let last = self.saved.incarnation;
+        let is_empty = last == 0 && !founds;
+        // What was saved may be lost. The others know of later starts then.
+        let known = own.map_or(0, |it| it.started);
+        self.saved.incarnation = last.max(known) + 1;
         let boots = (self.saved.boot, kept::boot_id());
         self.saved.boot = boots.1;
         let durability = self.engine.durability();
-        let has_kept_all =
-            durability.is_some_and(|it| kept::has_kept_all(it, self.was_stopped, boots));
+        let was_stopped = kept::was_stopped(&self.replication.dir, last);
+        let has_kept_all = durability.is_some_and(|it| kept::has_kept_all(it, was_stopped, boots));
         let saved = Saved {
             applied: self.saved.applied,
+            is_fit: self.saved.is_fit,
             slots: self.saved.slots.clone(),
         };
         let disk = match (is_empty, has_kept_all || founds) {
@@ -369,15 +367,28 @@ impl Driver {
         }
     }
 
+    /// Saves all that a member saves. If that fails, nothing is saved: what was saved before says
+    /// too much of slots that are cleared next.
     async fn save(&mut self) {
         let rights = &self.replication.rights;
         let hidden = (0..SLOT_COUNT).map(|slot| rights.floor(slot).unwrap_or(0));
         self.saved.hidden = hidden.collect();
         let (dir, saved) = (self.replication.dir.clone(), self.saved.clone());
-        let saved = tokio::task::spawn_blocking(move || saved::save(&dir, &saved));
-        if let Ok(Err(error)) = saved.await {
+        let save = move || {
+            let result = saved::save(&dir, &saved);
+            let Err(error) = result else {
+                return saved.incarnation;
+            };
             tracing::warn!(%error, "the states of slots cannot be saved: after a restart, slots are copied again");
-        }
+            if let Err(error) = saved::remove(&dir) {
+                tracing::error!(%error, "the states of slots before cannot be removed: stop this member and remove `slots`");
+            }
+            0
+        };
+        let saved = tokio::task::spawn_blocking(save).await;
+        let incarnation = saved.unwrap_or_default();
+        let cell = &self.replication.saved_incarnation;
+        cell.store(incarnation, Ordering::SeqCst);
     }
 
     async fn execute(&mut self, commands: Vec<CoreCommand<Entry>>) {

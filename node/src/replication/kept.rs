@@ -2,9 +2,10 @@
 //!
 //! After a stop in order it has. After a kill it has what the kernel had, unless the kernel ended
 //! too. After a loss of power it has what was synced. Which of these happened is told by the file
-//! `stopped`, which an ordered stop leaves behind, and by the boot id of the kernel.
+//! `stopped`, in which an ordered stop notes the incarnation of its process, and by the boot id of
+//! the kernel.
 
-use std::fs::File;
+use std::fs;
 use std::io;
 use std::path::Path;
 
@@ -16,20 +17,19 @@ const STOPPED: &str = "stopped";
 /// The boot id of a kernel; all zero where it is not known.
 pub(super) type BootId = [u8; 16];
 
-/// Notes that everything acknowledged is on the disk, and that the process ends.
+/// Notes that everything is on the disk that the process of an incarnation acknowledged.
 ///
 /// # Errors
 /// What the operating system said.
-pub(crate) fn note_stop(dir: &Path) -> io::Result<()> {
-    File::create(dir.join(STOPPED))?.sync_all()?;
-    file::sync_dir(dir)
+pub(super) fn note_stop(dir: &Path, incarnation: u64) -> io::Result<()> {
+    let text = format!("{incarnation}\n");
+    file::replace(&dir.join(STOPPED), text.as_bytes()).map(drop)
 }
 
-/// Whether the process before ended in order. The next start does not find the note.
-pub(super) fn take_stop(dir: &Path) -> bool {
-    let removed = std::fs::remove_file(dir.join(STOPPED));
-    let synced = removed.and_then(|()| file::sync_dir(dir));
-    synced.is_ok()
+/// Whether the process of an incarnation ended in order.
+pub(super) fn was_stopped(dir: &Path, incarnation: u64) -> bool {
+    let noted = fs::read_to_string(dir.join(STOPPED));
+    noted.is_ok_and(|text| text.trim().parse() == Ok(incarnation))
 }
 
 /// The boot id of the running kernel (random(4), `/proc/sys/kernel/random/boot_id`).
@@ -68,12 +68,16 @@ mod tests {
     const UNKNOWN: BootId = [0; 16];
 
     #[test]
-    fn a_stop_is_noted_once() {
+    fn a_stop_counts_for_the_process_that_stopped() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(!take_stop(dir.path()));
-        note_stop(dir.path()).unwrap();
-        assert!(take_stop(dir.path()));
-        assert!(!take_stop(dir.path()));
+        assert!(!was_stopped(dir.path(), 3));
+        note_stop(dir.path(), 3).unwrap();
+        assert!(was_stopped(dir.path(), 3));
+        assert!(!was_stopped(dir.path(), 4));
+        note_stop(dir.path(), 4).unwrap();
+        assert!(was_stopped(dir.path(), 4));
+        fs::write(dir.path().join(STOPPED), "").unwrap();
+        assert!(!was_stopped(dir.path(), 4));
     }
 
     #[test]

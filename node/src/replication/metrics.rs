@@ -22,10 +22,11 @@ pub enum Event {
     NotTaken,
     /// Another owner or learner took a write.
     Replicated,
-    /// A write was refused because another owner that is up did not take it.
+    /// A write that was executed is not acknowledged: another owner that is up did not take it, or
+    /// another member may have led the slot meanwhile.
     NotReplicated,
-    /// A write was executed here, and the primary of a later epoch took it over.
-    HandedOver,
+    /// Such a write was executed again by the member that leads the slot now.
+    Repeated,
     /// A hedged read was answered from the copy of an owner.
     CopyRead,
     /// A copy was not shown: there is none, or the member may be cut off.
@@ -39,7 +40,7 @@ const EVENTS: [(Event, &str); 9] = [
     (Event::NotTaken, "not_taken"),
     (Event::Replicated, "replicated"),
     (Event::NotReplicated, "not_replicated"),
-    (Event::HandedOver, "handed_over"),
+    (Event::Repeated, "repeated"),
     (Event::CopyRead, "copy_read"),
     (Event::CopyDenied, "copy_denied"),
 ];

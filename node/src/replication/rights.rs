@@ -80,11 +80,6 @@ impl RightsTable {
         (floor != 0).then_some(floor)
     }
 
-    /// Whether the floor of a slot hides a version, which is removed then.
-    pub(super) fn hides(&self, slot: u16, version: u64) -> bool {
-        self.floor(slot).is_some_and(|floor| version <= floor)
-    }
-
     /// Whether the member answers reads as the primary.
     #[inline]
     pub(super) fn reads(&self, slot: u16) -> bool {
@@ -150,19 +145,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_floor_hides_what_is_not_above_it_until_all_below_is_removed() {
+    fn a_floor_stays_until_all_below_it_is_removed() {
         let rights = RightsTable::new();
-        assert!(!rights.hides(7, 1));
+        assert_eq!(rights.floor(7), None);
         rights.raise_floor(7, 10);
-        assert_eq!(
-            [9, 10, 11].map(|it| rights.hides(7, it)),
-            [true, true, false]
-        );
-        assert!(!rights.hides(8, 9));
         rights.raise_floor(7, 20);
         rights.clear_floor(7, 10);
-        assert!(rights.hides(7, 9), "another removal is to come");
+        assert_eq!(rights.floor(7), Some(20), "another removal is to come");
+        assert_eq!(rights.floor(8), None);
         rights.clear_floor(7, 20);
-        assert!(!rights.hides(7, 9));
+        assert_eq!(rights.floor(7), None);
     }
 }

@@ -6,6 +6,7 @@
 //! | 8 | u64 | the incarnation: the number of the start that wrote it |
 //! | 16 | id | the boot id of the kernel under which that process ran; zero if it is not known |
 //! | 8 | u64 | the applied epoch |
+//! | 1 | u8 | 1 if the member is fit, else 0 |
 //! | 2 | u16 | how many marks follow |
 //! | 32 each | u64, mark | an epoch, and where the log was when the member applied it |
 //! | 42 each | slot | for each slot in order: role (1), flags (1), synced epoch (8), floor epoch (8), led since (8), handed over (8), hidden below this version (8) |
@@ -43,6 +44,8 @@ pub(super) struct SavedSlots {
     pub(super) incarnation: u64,
     pub(super) boot: BootId,
     pub(super) applied: Epoch,
+    /// [`Core::is_fit`](fonn_replication::Core::is_fit)
+    pub(super) is_fit: bool,
     /// Where the log was when each epoch was applied, the oldest first.
     pub(super) marks: VecDeque<(Epoch, Mark)>,
     pub(super) slots: Vec<SlotState>,
@@ -65,6 +68,18 @@ pub(super) fn save(dir: &Path, saved: &SavedSlots) -> io::Result<()> {
     file::replace(&dir.join(FILE), &to_bytes(saved)).map(drop)
 }
 
+/// Removes what was saved: the next start is one with an empty disk.
+///
+/// # Errors
+/// What the operating system said.
+pub(super) fn remove(dir: &Path) -> io::Result<()> {
+    let removed = std::fs::remove_file(dir.join(FILE));
+    match removed {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => file::sync_dir(dir),
+    }
+}
+
 fn to_bytes(saved: &SavedSlots) -> Vec<u8> {
     let slots = saved.slots.iter().zip(&saved.hidden);
     let mut out = Vec::with_capacity(64 + saved.slots.len() * SLOT_LEN);
@@ -72,6 +87,7 @@ fn to_bytes(saved: &SavedSlots) -> Vec<u8> {
     out.extend_from_slice(&saved.incarnation.to_le_bytes());
     out.extend_from_slice(&saved.boot);
     out.extend_from_slice(&saved.applied.0.to_le_bytes());
+    out.push(saved.is_fit.into());
     // At most MARKS_MAX.
     out.extend_from_slice(&(saved.marks.len() as u16).to_le_bytes());
     for (epoch, mark) in &saved.marks {
@@ -106,11 +122,12 @@ fn parse(bytes: &[u8], slot_count: usize) -> Option<SavedSlots> {
     let (incarnation, rest) = rest.split_first_chunk::<8>()?;
     let (boot, rest) = rest.split_first_chunk::<16>()?;
     let (applied, rest) = rest.split_first_chunk::<8>()?;
+    let ([is_fit], rest) = rest.split_first_chunk::<1>()?;
     let (count, rest) = rest.split_first_chunk::<2>()?;
     let marks_len = MARK_LEN * usize::from(u16::from_le_bytes(*count));
     let (marks, rest) = rest.split_at_checked(marks_len)?;
     let (rows, rest) = rest.as_chunks::<SLOT_LEN>();
-    if *magic != MAGIC || !rest.is_empty() || rows.len() != slot_count {
+    if *magic != MAGIC || *is_fit > 1 || !rest.is_empty() || rows.len() != slot_count {
         return None;
     }
     let mark = |bytes: &[u8; MARK_LEN]| {
@@ -123,6 +140,7 @@ fn parse(bytes: &[u8], slot_count: usize) -> Option<SavedSlots> {
         incarnation: u64::from_le_bytes(*incarnation),
         boot: *boot,
         applied: Epoch(u64::from_le_bytes(*applied)),
+        is_fit: *is_fit == 1,
         marks: marks
             .as_chunks()
             .0
@@ -169,7 +187,7 @@ mod tests {
     use super::*;
 
     /// Bytes up to the marks, and behind the slots.
-    const HEAD_LEN: usize = 42;
+    const HEAD_LEN: usize = 43;
     const CHECKSUM_LEN: usize = 4;
 
     fn saved() -> SavedSlots {
@@ -190,6 +208,7 @@ mod tests {
             incarnation: 4,
             boot: [5; 16],
             applied: Epoch(9),
+            is_fit: true,
             marks: [(Epoch(8), mark), (Epoch(9), mark)].into(),
             slots,
             hidden,
@@ -202,6 +221,9 @@ mod tests {
         assert_eq!(load(dir.path()), None);
         save(dir.path(), &saved()).unwrap();
         assert_eq!(load(dir.path()), Some(saved()));
+        remove(dir.path()).unwrap();
+        assert_eq!(load(dir.path()), None);
+        remove(dir.path()).unwrap();
         let bytes = to_bytes(&saved());
         for at in [0, 9, 30, 100, bytes.len() - 1] {
             let mut damaged = bytes.clone();

@@ -1,6 +1,5 @@
 //! What other members ask of this member: to take writes, and for pages of slots.
 
-use fonn_base::entry::Space;
 use fonn_proto::peer::{Entry as PeerEntry, SlotSet};
 use fonn_proto::placement;
 use fonn_replication::{
@@ -21,9 +20,9 @@ pub(crate) enum PageAnswer {
 }
 
 impl Replication {
-    /// Takes a write of the primary, or of the one before, if this member leads the slot now.
-    /// `None` if this member is neither an owner nor a learner of the slot. The caller has checked
-    /// that both have applied one epoch. False if the write is not newer than what is here.
+    /// Takes a write of the primary. `None` if this member is neither an owner nor a learner of the
+    /// slot. The caller has checked that both have applied one epoch. False if the write is not
+    /// newer than what is here.
     ///
     /// # Errors
     /// If it cannot be kept.
@@ -35,33 +34,13 @@ impl Replication {
         acks: &mut Acks,
     ) -> Option<Result<bool, PutError>> {
         let slot = placement::slot(entry.key);
-        if again && self.rights.writes(slot) && self.rights.floor(slot).is_none() {
-            return Some(self.adopt(engine, entry, acks).await);
-        }
-        // What is at or below the floor is hidden here, and removed. The sender asks again.
-        if !self.rights.takes(slot) || self.rights.hides(slot, entry.version) {
+        if !self.rights.takes(slot) {
             return None;
         }
         Some(match again {
             true => engine.put_again(entry, acks).await,
             false => engine.put_of_peer(entry, acks).await,
         })
-    }
-
-    /// Takes over a write of the former primary: it is taken by all owners when this returns true.
-    pub(super) async fn adopt(
-        &self,
-        engine: &Engine,
-        entry: &PeerEntry<'_>,
-        acks: &mut Acks,
-    ) -> Result<bool, PutError> {
-        let since = self.epoch();
-        if !engine.adopt(entry, acks).await? {
-            return Ok(false);
-        }
-        let space = Space(entry.space);
-        self.replicate(engine, space, entry.key, since).await?;
-        Ok(true)
     }
 
     /// Reads a page of some slots of which this member is the primary: all there is, or what was

@@ -1,4 +1,4 @@
-//! Restarted members: which maps they apply.
+//! Members as they start: which maps they apply, what they save, and what they execute.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -12,11 +12,13 @@ use fonn_base::tasks::Tasks;
 use fonn_disk_tier::Durability;
 use fonn_disk_tier::levels::CodecChoice;
 use fonn_membership::{Cluster, Options, Start};
+use fonn_proto::{Command, ExpirySpec, Get, Outcome, Redirects, Store, WriterId};
 use fonn_ram_tier::{LruMode, RamOptions};
 use fonn_rpc::PeerMetrics;
+use fonn_server::{Execution, Job};
 
 use super::{Replication, follow};
-use crate::engine::{Engine, EngineOptions, Settings};
+use crate::engine::{Acks, Engine, EngineOptions, Settings};
 
 /// Everything ends long before; a machine under load is slow.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -30,7 +32,7 @@ async fn member(dir: &Path) -> (Cluster, Tasks) {
 }
 
 /// Starts a member's part in the cluster's data, which it has in memory.
-fn share(cluster: &Cluster, tasks: &Tasks) -> Arc<Replication> {
+fn share(cluster: &Cluster, tasks: &Tasks) -> (Arc<Replication>, Arc<Engine>) {
     let engine = Engine::open(EngineOptions {
         settings: Settings {
             value_len_max: 1 << 20,
@@ -52,7 +54,8 @@ fn share(cluster: &Cluster, tasks: &Tasks) -> Arc<Replication> {
         metrics: PeerMetrics::register(&Metrics::new()),
     };
     let (engine, clock) = (engine.unwrap(), Clock::system());
-    follow::start(cluster, &engine, clock, peers, tasks)
+    let replication = follow::start(cluster, &engine, clock, peers, tasks);
+    (replication, engine)
 }
 
 async fn until(what: &str, is_so: impl Fn() -> bool) {
@@ -68,10 +71,72 @@ async fn a_restarted_member_applies_the_map_of_its_disk_at_once() {
     let dir = tempfile::tempdir().unwrap();
     for _ in 0..2 {
         let (cluster, tasks) = member(dir.path()).await;
-        let replication = share(&cluster, &tasks);
+        let (replication, _) = share(&cluster, &tasks);
         until("it goes by its map", || replication.epoch() > 0).await;
         cluster.stop().await;
         let late = tasks.finish(Instant::now() + PATIENCE).await;
         assert_eq!(late, Vec::<&str>::new());
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn states_that_cannot_be_saved_are_gone_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let saved = |dir: &Path| super::saved::load(dir).map(|saved| saved.incarnation);
+    for can_save in [true, false, true] {
+        let in_the_way = dir.path().join("slots.new");
+        if !can_save {
+            std::fs::create_dir(&in_the_way).unwrap();
+        }
+        let before = saved(dir.path());
+        let (cluster, tasks) = member(dir.path()).await;
+        let (replication, _) = share(&cluster, &tasks);
+        until("it goes by its map", || replication.epoch() > 0).await;
+        assert_eq!(saved(dir.path()).is_some(), can_save, "after {before:?}");
+        replication.note_stop().unwrap();
+        cluster.stop().await;
+        tasks.finish(Instant::now() + PATIENCE).await;
+        if !can_save {
+            std::fs::remove_dir(&in_the_way).unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_that_was_sent_by_an_older_epoch_is_not_executed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (cluster, tasks) = member(dir.path()).await;
+    let (replication, engine) = share(&cluster, &tasks);
+    until("it answers", || replication.answers(b"key")).await;
+    let epoch = replication.epoch();
+    let set = Command::Store(Store::set(b"key", b"value", 0, ExpirySpec::Never));
+    let get = Command::Get(Get::new(b"key"));
+    let execute = async |command, routed_by| {
+        let job = Job {
+            space: Space::default(),
+            command,
+            source: None,
+            base: None,
+            routed_by,
+            redirects: Redirects::Never,
+            writer: WriterId::NONE,
+        };
+        let (mut acks, mut scratch) = (Acks::default(), Vec::new());
+        let execution = replication.execute(&engine, &job, &mut acks, &mut scratch);
+        match execution.await {
+            Execution::Done(outcome) => Some(outcome.into_owned()),
+            Execution::WrongOwner => None,
+            Execution::Later(_) => panic!("no other member takes part"),
+        }
+    };
+    assert_eq!(execute(&set, Some(epoch - 1)).await, None);
+    // A read shows what is there now, whenever it was sent.
+    let found = execute(&get, Some(epoch - 1)).await;
+    assert_eq!(found, Some(Outcome::Miss));
+    for routed_by in [Some(epoch), None] {
+        let stored = execute(&set, routed_by).await;
+        assert!(matches!(stored, Some(Outcome::Stored(_))), "{stored:?}");
+    }
+    cluster.stop().await;
+    tasks.finish(Instant::now() + PATIENCE).await;
 }

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
 
 use fonn_base::entry::Space;
-use fonn_forward::{Target, envelope};
-use fonn_proto::peer::{self, Entry as PeerEntry, Request};
+use fonn_forward::envelope;
+use fonn_proto::peer::{self, Request};
 use fonn_proto::{Failure, Outcome, placement};
 use fonn_replication::{
     Attempt, Body, Command as CoreCommand, Epoch, Event as CoreEvent, MemberId, Message, Record,
@@ -20,9 +19,6 @@ use super::metrics::Event;
 use super::{Entry, PENDING_MAX, Replication, Task, Written};
 use crate::engine::{Acks, Engine, Transfer};
 
-/// Between tries to hand a write over.
-const RETRY: Duration = Duration::from_millis(20);
-
 /// What is sent to a member and not answered yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Sending {
@@ -30,6 +26,31 @@ pub(super) enum Sending {
     Write(u8, u16, u64),
     Status(u8),
     Page(Attempt),
+}
+
+/// Why a write is not acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotAcknowledged {
+    /// The epoch is another one since its execution, and another member may have led the slot. What
+    /// may be executed twice is executed again.
+    Interrupted,
+    /// It could not be kept, or an owner did not take it in time.
+    Failed(Failure),
+}
+
+impl From<Failure> for NotAcknowledged {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl From<NotAcknowledged> for Failure {
+    fn from(reason: NotAcknowledged) -> Self {
+        match reason {
+            NotAcknowledged::Interrupted => Self::Unavailable,
+            NotAcknowledged::Failed(failure) => failure,
+        }
+    }
 }
 
 /// What a member answered to a write.
@@ -45,7 +66,7 @@ impl Replication {
     /// when the write is acknowledged. `since` is the epoch by which it was executed.
     ///
     /// # Errors
-    /// [`Failure::Unavailable`] if not all of them took it in time: it may show later.
+    /// If it is not acknowledged: it may show later.
     ///
     /// # Cancel safety
     /// Cancelling it loses the answer.
@@ -55,7 +76,7 @@ impl Replication {
         space: Space,
         key: &[u8],
         since: u64,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), NotAcknowledged> {
         let slot = placement::slot(key);
         if self.rights.completes(slot) && self.epoch() == since && self.holds_lease() {
             return Ok(());
@@ -64,8 +85,7 @@ impl Replication {
             Some(transfer) => transfer,
             None => self.forget(engine, space, key).await?,
         };
-        self.replicate_entry(engine, (space, key), transfer, since)
-            .await
+        self.replicate_entry((space, key), transfer, since).await
     }
 
     /// Notes that nothing is known of a key any more: what was written was evicted at once. The
@@ -89,11 +109,10 @@ impl Replication {
     /// As [`Self::replicate`], for an entry in hand.
     pub(super) async fn replicate_entry(
         &self,
-        engine: &Engine,
         (space, key): (Space, &[u8]),
         transfer: Transfer,
         since: u64,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), NotAcknowledged> {
         let slot = placement::slot(key);
         let written = Arc::new(Written {
             space,
@@ -111,7 +130,7 @@ impl Replication {
         {
             let mut waiting = self.waiting.lock();
             if waiting.len() >= PENDING_MAX {
-                return Err(Failure::Busy);
+                return Err(Failure::Busy.into());
             }
             waiting.insert(request, answer);
         }
@@ -121,7 +140,7 @@ impl Replication {
             Ok(reply) => Ok(reply),
             Err(_) if too_long => {
                 self.waiting.lock().remove(&request);
-                return Err(Failure::TooLarge);
+                return Err(Failure::TooLarge.into());
             }
             // The core repeats what was not answered, and refuses it in time.
             Err(_) => tokio::time::timeout(2 * self.owners_wait, answered)
@@ -129,64 +148,13 @@ impl Replication {
                 .unwrap_or(Ok(Reply::Refused)),
         };
         self.waiting.lock().remove(&request);
-        match reply {
-            Ok(Reply::Written) => return Ok(()),
-            Ok(Reply::Refused) if self.hand_over(engine, &written, since).await => return Ok(()),
-            _ => {}
+        if matches!(reply, Ok(Reply::Written)) {
+            return Ok(());
         }
         self.count(Event::NotReplicated);
-        Err(Failure::Unavailable)
-    }
-
-    /// Gives a write that was executed here to the member that leads the slot since then, which may
-    /// be this one again. False if that has something newer of the key, or does not take the write
-    /// over in time.
-    async fn hand_over(&self, engine: &Engine, written: &Written, since: u64) -> bool {
-        let Written {
-            space,
-            key,
-            transfer,
-        } = written;
-        let slot = placement::slot(key);
-        let deadline = Instant::now() + self.owners_wait;
-        while self.epoch() != since && Instant::now() < deadline {
-            let entry = transfer.entry(*space, key, usize::MAX);
-            let taken = match self.forwarder.upstreams().owner(slot, 0) {
-                Some(primary) => self.offer(&primary, entry).await,
-                None if self.is_primary(slot) => {
-                    let mut acks = Acks::default();
-                    // It replicates the write, which may be handed over once more.
-                    let adopted = Box::pin(self.adopt(engine, &entry, &mut acks)).await;
-                    match adopted {
-                        Ok(adopted) => Some(adopted && acks.wait().await.is_empty()),
-                        Err(_) => None,
-                    }
-                }
-                None => None,
-            };
-            if let Some(taken) = taken {
-                if taken {
-                    self.count(Event::HandedOver);
-                }
-                return taken;
-            }
-            tokio::time::sleep(RETRY).await;
-        }
-        false
-    }
-
-    /// Offers a write to the member that leads its slot. `None` if it may take it later.
-    async fn offer(&self, primary: &Target, entry: PeerEntry<'_>) -> Option<bool> {
-        let envelope = envelope(placement::slot(entry.key), Space(entry.space), self.epoch());
-        let request = Request::Put { entry, again: true };
-        let call = primary
-            .client
-            .call(&request, envelope, None, self.owners_wait);
-        match call.await.ok()?.reply() {
-            Ok(peer::Reply::Applied) => Some(true),
-            Ok(peer::Reply::NotNewer) => Some(false),
-            // It has applied another epoch, or one came while it took the write.
-            _ => None,
+        match self.epoch() == since {
+            true => Err(Failure::Unavailable.into()),
+            false => Err(NotAcknowledged::Interrupted),
         }
     }
 

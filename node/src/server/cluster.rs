@@ -131,8 +131,8 @@ async fn store_all(
         let replicated = replication
             .replicate(engine, client.space, key, since)
             .await;
-        if let Err(failure) = replicated {
-            return ServerOutcome::Failed(failure);
+        if let Err(reason) = replicated {
+            return ServerOutcome::Failed(reason.into());
         }
     }
     outcome

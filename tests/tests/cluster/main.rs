@@ -4,6 +4,7 @@ mod encrypted;
 mod flush;
 mod isolation;
 mod membership;
+mod moves;
 mod overlay;
 mod pull_requests;
 mod purge;

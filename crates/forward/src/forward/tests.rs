@@ -75,7 +75,7 @@ async fn carried_out(forwarder: &Forwarder, command: &Command<'_>) -> Came {
         command,
         source: None,
         base: None,
-        is_routed: false,
+        routed_by: None,
         redirects: Redirects::Never,
         writer: WriterId::NONE,
     };

@@ -38,17 +38,6 @@ pub struct Admitted {
     records: Vec<Record<Entry>>,
 }
 
-/// A write that the former primary of its slot gives to the primary.
-#[derive(Clone, Debug)]
-pub struct Handover {
-    /// The request of the client.
-    request: u64,
-    record: Record<Entry>,
-    /// The epoch that both have to have applied.
-    epoch: Epoch,
-    tries: u32,
-}
-
 impl World {
     pub fn client(&mut self) -> Result<(), String> {
         let c = self.random.index(self.clusters.len());
@@ -133,7 +122,6 @@ impl World {
             kind,
             scope,
             executed: None,
-            record: None,
         };
         self.clusters[at.0].judge.begin(id, kind, scope);
         self.clusters[at.0].open.insert(request, open);
@@ -263,7 +251,6 @@ impl World {
             });
             if let Some(open) = self.clusters[at.0].open.get_mut(&request) {
                 open.executed = Some(Executed { replaced, version });
-                open.record = Some(record.clone());
             }
         }
         self.log(|| format!("{at:?} executes {records:?}"));
@@ -311,12 +298,6 @@ impl World {
 
     pub fn answered(&mut self, at: At, request: u64, reply: Reply) {
         let all = usize::from(self.setup.slots);
-        let request = match self.clusters[at.0].adopted.remove(&request) {
-            // Another member has taken the write over.
-            Some(of_client) => of_client,
-            None if reply == Reply::Refused && self.hand_over(at, request) => return,
-            None => request,
-        };
         let now = self.now;
         let cluster = &mut self.clusters[at.0];
         cluster.nodes[at.1].volatile.clear();
@@ -331,13 +312,16 @@ impl World {
             Reply::Written => Outcome::Acknowledged,
             _ => Outcome::Unknown,
         };
-        let left_behind = cluster.is_left_behind(at.1);
+        let counts = !cluster.is_left_behind(at.1);
         let open = cluster.open.get(&request);
+        let mut is_lost = None;
         if let (Outcome::Acknowledged, Some(open)) = (outcome, open)
             && let Some((slot, key)) = open.scope
         {
+            let executed = open.executed;
             cluster.written[usize::from(slot)] = now;
-            if let Some(executed) = open.executed.filter(|_| !left_behind)
+            is_lost = Some(Slot(slot)).filter(|&slot| counts && cluster.is_lost(at.1, slot));
+            if let Some(executed) = executed.filter(|_| counts && is_lost.is_none())
                 && self.setup.judges_replaced()
                 && let Err(error) = cluster.judge.executed(slot, key, executed)
             {
@@ -345,60 +329,8 @@ impl World {
             }
         }
         cluster.answered(request, outcome);
-    }
-
-    /// The shell of a member that leads a slot no more gives what it executed to its successor.
-    fn hand_over(&mut self, at: At, request: u64) -> bool {
-        let node = &self.clusters[at.0].nodes[at.1];
-        let open = self.clusters[at.0].open.get(&request);
-        let Some(record) = open.and_then(|open| open.record.clone()) else {
-            return false;
-        };
-        let to = node.core.primary(record.slot);
-        let Some(to) = to.filter(|&to| to != node.core.me()) else {
-            return false;
-        };
-        let handover = Handover {
-            request,
-            record,
-            epoch: node.core.applied(),
-            tries: 100,
-        };
-        let delay = self.random.between(1, 6);
-        self.schedule(delay, Action::Adopt((at.0, usize::from(to.0)), handover));
-        true
-    }
-
-    /// The primary of a slot takes over a write of the former one, unless it has something newer.
-    pub fn adopt(&mut self, at: At, mut handover: Handover) {
-        let (now_ms, now) = (self.now, self.moment());
-        let node = &mut self.clusters[at.0].nodes[at.1];
-        let (slot, version) = (handover.record.slot, handover.record.version);
-        let applied = node.core.applied();
-        let leads = node.core.rights(slot).reads && node.core.may_answer(now);
-        if handover.epoch != applied || !leads || node.store.hides(slot) {
-            // The former primary tries again by its own epoch, which follows.
-            handover.tries -= 1;
-            handover.epoch = applied.max(handover.epoch);
-            if handover.tries > 0 {
-                return self.schedule(20, Action::Adopt(at, handover));
-            }
-            return self.clusters[at.0].answered(handover.request, Outcome::Unknown);
+        if let Some(slot) = is_lost {
+            self.note_loss(at.0, slot);
         }
-        handover.record.epoch = applied;
-        node.store.persist(handover.record.clone(), now_ms);
-        let Some(key) = handover.record.entry.key() else {
-            return;
-        };
-        let is_newest = node.store.version(slot, key) == version;
-        if !is_newest && self.setup.shell != Shell::AdoptsReplaced {
-            return self.clusters[at.0].answered(handover.request, Outcome::Unknown);
-        }
-        let (_, request) = self.name();
-        self.clusters[at.0]
-            .adopted
-            .insert(request, handover.request);
-        let record = handover.record;
-        self.handle(at, Event::Write { request, record });
     }
 }

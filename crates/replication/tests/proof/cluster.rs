@@ -1,12 +1,10 @@
 //! A cluster of the simulation: members with stores, and the links between them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fonn_replication::{
-    Config, Core, Epoch, Layout, Lease, MemberId, Record, Saved, Slot, Version,
-};
+use fonn_replication::{Config, Core, Epoch, Layout, Lease, MemberId, Saved, Slot, Version};
 
 use super::judge::{Executed, Judge, Kind, Scope};
 use super::raft::Raft;
@@ -27,6 +25,8 @@ pub struct Node {
     pub core: Core<Entry>,
     pub store: Store,
     pub saved: Option<Saved>,
+    /// Whether acknowledged writes were lost since `saved` was saved as a whole.
+    pub lost_writes: bool,
     pub alive: bool,
     /// Until when the process is stopped.
     pub paused_until: Option<u64>,
@@ -54,8 +54,6 @@ pub struct Open {
     pub kind: Kind,
     pub scope: Scope,
     pub executed: Option<Executed>,
-    /// What the store executed.
-    pub record: Option<Record<Entry>>,
 }
 
 /// A flush that a client sent to all members.
@@ -77,13 +75,12 @@ pub struct Cluster {
     pub cut_from_leader: Vec<u64>,
     pub no_leader_until: u64,
     pub open: HashMap<u64, Open>,
-    /// The requests of clients by those by which other members take their writes over.
-    pub adopted: HashMap<u64, u64>,
     pub flush_parts: HashMap<u64, (usize, u64)>,
     pub flushes: HashMap<u64, OpenFlush>,
     pub judge: Judge,
-    /// The stand-ins, by slot and epoch, that have raised their floors.
-    pub losses: HashSet<(Slot, Epoch)>,
+    /// The stand-ins, by slot and epoch, that have raised their floors, and whether a write was
+    /// acknowledged by their epoch.
+    pub losses: HashMap<(Slot, Epoch), bool>,
     /// When each slot was last answered for.
     pub served: Vec<u64>,
     /// When a write of each slot was last acknowledged.
@@ -136,6 +133,7 @@ impl Cluster {
             core: Core::new(config(setup, me)),
             store: Store::new(setup.slots),
             saved: None,
+            lost_writes: false,
             alive: false,
             paused_until: None,
             backlog: Vec::new(),
@@ -157,10 +155,9 @@ impl Cluster {
             cut_from_leader: vec![0; members],
             no_leader_until: 0,
             open: HashMap::new(),
-            adopted: HashMap::new(),
             flush_parts: HashMap::new(),
             flushes: HashMap::new(),
-            losses: HashSet::new(),
+            losses: HashMap::new(),
             judge: Judge::new(setup.slots, setup.keys),
             served: vec![0; usize::from(setup.slots)],
             written: vec![0; usize::from(setup.slots)],
@@ -186,6 +183,19 @@ impl Cluster {
     pub fn is_left_behind(&self, node: usize) -> bool {
         let node = &self.nodes[node];
         node.lease == Lease::NoQuorum && node.core.applied() < self.raft.topology().epoch
+    }
+
+    /// Notes that a member acknowledges a write. True if the write is lost already: a stand-in has
+    /// raised its floor, which the member has not heard of. The stand-in acknowledges nothing until
+    /// all members that are up have.
+    pub fn is_lost(&mut self, node: usize, slot: Slot) -> bool {
+        let applied = self.nodes[node].core.applied();
+        let mut is_lost = false;
+        for ((_, since), is_over) in self.losses.iter_mut().filter(|((s, _), _)| *s == slot) {
+            is_lost |= applied < *since && !*is_over;
+            *is_over |= applied >= *since;
+        }
+        is_lost
     }
 
     /// Notes the outcome of a write for the judge.

@@ -128,7 +128,10 @@ impl World {
             node.store.forget_clock();
         }
         match fault {
-            Fault::UncleanCrash => node.store.lose_after(now.saturating_sub(lost_ms)),
+            Fault::UncleanCrash => {
+                node.store.lose_after(now.saturating_sub(lost_ms));
+                node.lost_writes = true;
+            }
             Fault::DiskLoss => {
                 node.store = Store::new(slots);
                 node.saved = None;
@@ -138,10 +141,6 @@ impl World {
         }
         self.end_requests(at);
         self.schedule(for_ms, Action::Start(at));
-        // How the member starts follows from what it finds. An unclean start is noted here.
-        if fault == Fault::UncleanCrash {
-            self.clusters[at.0].nodes[at.1].learned = usize::MAX;
-        }
     }
 
     /// Clients of a member that crashed learn nothing about their requests.
@@ -175,7 +174,6 @@ impl World {
         if node.alive {
             return;
         }
-        let unclean = node.learned == usize::MAX;
         node.core = fonn_replication::Core::new(config);
         node.alive = true;
         node.incarnation += 1;
@@ -183,7 +181,7 @@ impl World {
         node.lease = Lease::None;
         let disk = match node.saved.clone() {
             None => Disk::Empty,
-            Some(saved) if unclean => Disk::Unclean(saved),
+            Some(saved) if node.lost_writes => Disk::Unclean(saved),
             Some(saved) => Disk::Clean(saved),
         };
         // A member without a disk gets the latest topology, or one that is a little older.

@@ -85,29 +85,6 @@ fn r1_a_write_that_is_answered_without_a_second_look_at_the_rights_is_lost() {
 }
 
 #[test]
-fn r1_a_primary_that_takes_over_a_write_in_spite_of_its_own_loses_one_of_both() {
-    let faults = [
-        Fault::Crash,
-        Fault::CutFromLeader,
-        Fault::Pause,
-        Fault::Layout,
-    ];
-    finds(|seed| Setup::with_shell(Shell::AdoptsReplaced, seed, 2, &faults));
-}
-
-#[test]
-fn r3_a_stand_in_that_takes_over_a_write_below_its_floor_loses_it() {
-    let faults = [
-        Fault::UncleanCrash,
-        Fault::CutFromLeader,
-        Fault::Pause,
-        Fault::Layout,
-        Fault::OneWay,
-    ];
-    finds(|seed| Setup::with_shell(Shell::TakesHidden, seed, 3, &faults));
-}
-
-#[test]
 fn r2_without_ranges_a_member_with_a_slow_clock_loses_its_writes() {
     let faults = [
         Fault::Crash,
@@ -204,6 +181,17 @@ fn r5_a_member_that_goes_on_alone_after_it_lost_writes_serves_an_incomplete_feed
     finds_kind("stale", |seed| {
         Setup::without(Rule::Agreed, seed, 1, &faults)
     });
+}
+
+#[test]
+fn r5_a_member_that_counts_as_complete_after_a_second_start_shows_what_it_had() {
+    let faults = [
+        Fault::UncleanCrash,
+        Fault::Crash,
+        Fault::NoLeader,
+        Fault::CutFromLeader,
+    ];
+    finds(|seed| Setup::without(Rule::SavedFitness, seed, 1, &faults));
 }
 
 #[test]

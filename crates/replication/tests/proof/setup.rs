@@ -67,11 +67,6 @@ pub enum Shell {
     ExecutesLate,
     /// A write that needs no other member is answered without a second look at the rights.
     LooksOnce,
-    /// A primary takes over a write of the former one although it has replaced what the write is
-    /// based on.
-    AdoptsReplaced,
-    /// An owner acknowledges a handed-over write that its floor hides.
-    TakesHidden,
     /// After a crash, the clock begins above the stored versions, but not above the lost ones.
     ForgetsClock,
 }

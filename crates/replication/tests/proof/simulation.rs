@@ -76,12 +76,3 @@ fn no_seed_shows_a_stale_value_loses_a_write_or_leaves_a_slot_alone() {
     }
     assert!(failures.is_empty(), "{} seeds failed", failures.len());
 }
-
-/// A member stood in for a slot, and still had its floor when it copied the slot again. It dropped
-/// a deletion below that floor, which a client had seen, and showed the value from the bucket.
-#[test]
-fn a_page_with_what_a_floor_hides_is_not_taken() {
-    if let Err(failure) = run(Setup::from_seed(53_481)) {
-        panic!("{failure}");
-    }
-}

@@ -119,6 +119,7 @@ fn was_in_sync_until(epoch: Epoch) -> Disk {
     slots[3] = SlotState::default();
     Disk::Clean(Saved {
         applied: epoch,
+        is_fit: true,
         slots,
     })
 }
@@ -228,6 +229,7 @@ fn primary() -> (Member, Topology) {
     };
     let saved = Saved {
         applied: topology.epoch,
+        is_fit: true,
         slots: vec![state; 4],
     };
     let (mut primary, _) = Member::started(A, Disk::Clean(saved), &topology);
@@ -235,6 +237,53 @@ fn primary() -> (Member, Topology) {
         primary.hear(other, Body::Status);
     }
     (primary, topology)
+}
+
+/// All that the commands have to do with ownership: floors, and what the member asks of the others.
+fn floors_and_proposals(out: &[Command<Entry>]) -> Vec<&Command<Entry>> {
+    let is_one =
+        |command: &&Command<Entry>| matches!(command, Command::RaiseFloor(_) | Command::Propose(_));
+    out.iter().filter(is_one).collect()
+}
+
+#[test]
+fn a_member_that_lost_writes_is_not_fit_after_a_further_clean_start() {
+    let rows = vec![vec![B]; 4];
+    let members = [A, B].into_iter().collect();
+    let layout = Layout::new(&rows, members).expect("rows of equal length");
+    let mut topology = Topology::first(2, Arc::new(layout));
+    topology = topology.after(&Change::Down(B)).expect("it has an effect");
+    assert_eq!(topology.primary(Slot(0)), Some(A), "it stands in");
+    let state = SlotState {
+        role: Role::Primary,
+        stand_in: true,
+        in_sync: true,
+        synced: Some(topology.epoch),
+        ..SlotState::default()
+    };
+    let saved = Saved {
+        applied: topology.epoch,
+        is_fit: true,
+        slots: vec![state; 4],
+    };
+    for disk in [Disk::Unclean(saved), Disk::Empty] {
+        let (first, out) = Member::started(A, disk, &topology);
+        assert!(out.contains(&Command::Save(None)));
+        let saved = Saved {
+            applied: first.core.applied(),
+            is_fit: first.core.is_fit(),
+            slots: first.core.slots().to_vec(),
+        };
+        // It stops in order before the members agree that it syncs.
+        let (second, out) = Member::started(A, Disk::Clean(saved), &topology);
+        let [Command::Propose(Change::Sync { member: A, .. })] = floors_and_proposals(&out)[..]
+        else {
+            panic!("it asks to sync, and nothing else: {out:?}");
+        };
+        let rights = second.core.rights(Slot(0));
+        assert!(!rights.reads && !rights.hedged_reads);
+        assert_eq!(rights.writes, WriteRights::None);
+    }
 }
 
 #[test]

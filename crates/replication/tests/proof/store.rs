@@ -167,16 +167,6 @@ impl Store {
         Some(records)
     }
 
-    /// Whether a floor hides records of a slot.
-    pub fn hides(&self, slot: Slot) -> bool {
-        self.slots[usize::from(slot.0)].hidden != Version(0)
-    }
-
-    /// Whether a floor hides a record. A shell takes no write that it hides.
-    pub fn hides_record(&self, record: &Record<Entry>) -> bool {
-        record.version <= self.slots[usize::from(record.slot.0)].hidden
-    }
-
     /// Keeps the newer version, with the later of both epochs.
     pub fn persist(&mut self, record: Record<Entry>, now_ms: u64) {
         self.clock.observe(record.version);

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fonn_replication::{
-    Attempt, Body, Change, Command, Core, Event, Lease, MemberId, Message, Page, Record, Saved,
-    Slot, SlotSet,
+    Attempt, Body, Change, Command, Core, Event, Lease, MemberId, Message, Page, Saved, Slot,
+    SlotSet,
 };
 
 use super::bucket::Bucket;
-use super::clients::{Admitted, Handover, ReadFrom, Request};
+use super::clients::{Admitted, ReadFrom, Request};
 use super::cluster::{Cluster, TICK_MS};
 use super::raft::lost_slots;
 use super::random::Random;
-use super::setup::{Fault, Setup, Shell};
+use super::setup::{Fault, Setup};
 use super::store::{Clearing, Entry};
 
 /// Where an action happens: a cluster and a member.
@@ -31,7 +31,6 @@ pub enum Action {
     Request(At, Request),
     Execute(At, u64, Admitted),
     Report(At, u64, Admitted),
-    Adopt(At, Handover),
     Propose(usize, Change),
     Resume(At),
     Start(At),
@@ -117,7 +116,7 @@ impl World {
 
     pub fn act(&mut self, action: Action) -> Result<(), String> {
         let (at, incarnation) = match &action {
-            Action::Deliver(at, _) | Action::Request(at, _) | Action::Adopt(at, _) => (*at, None),
+            Action::Deliver(at, _) | Action::Request(at, _) => (*at, None),
             Action::Timer(at, i)
             | Action::Lease(at, i, _)
             | Action::PageRead(at, i, _, _)
@@ -135,28 +134,13 @@ impl World {
             return Ok(());
         }
         let event = match action {
-            Action::Deliver(_, message) => {
-                let hides = |record: &Record<Entry>| node.store.hides_record(record);
-                let is_hidden = match &message.body {
-                    Body::Write(record) => hides(record),
-                    Body::Page(page) => page.records.iter().any(hides),
-                    _ => false,
-                };
-                if is_hidden && self.setup.shell != Shell::TakesHidden {
-                    return Ok(());
-                }
-                Event::Message(message)
-            }
+            Action::Deliver(_, message) => Event::Message(message),
             Action::Request(_, request) => {
                 self.admit(at, request);
                 return Ok(());
             }
             Action::Execute(_, _, admitted) => {
                 self.execute_write(at, admitted);
-                return Ok(());
-            }
-            Action::Adopt(_, handover) => {
-                self.adopt(at, handover);
                 return Ok(());
             }
             Action::Report(_, _, admitted) => {
@@ -283,6 +267,7 @@ impl World {
             }
             Command::Save(slots) => {
                 let node = &mut self.clusters[at.0].nodes[at.1];
+                node.lost_writes &= slots.is_some();
                 save(&mut node.saved, &node.core, slots);
             }
             Command::ReadPage { to, request } => {
@@ -332,8 +317,9 @@ impl World {
             let cluster = &mut self.clusters[at.0];
             let chosen = cluster.raft.log[position].stand_ins.get(&slot).copied();
             if let Some(chosen) = chosen.filter(|c| usize::from(c.member.0) == at.1)
-                && cluster.losses.insert((slot, chosen.since))
+                && !cluster.losses.contains_key(&(slot, chosen.since))
             {
+                cluster.losses.insert((slot, chosen.since), false);
                 self.note_loss(at.0, slot);
             }
         }
@@ -427,7 +413,7 @@ impl World {
         }
     }
 
-    fn note_loss(&mut self, c: usize, slot: Slot) {
+    pub fn note_loss(&mut self, c: usize, slot: Slot) {
         for key in 0..self.setup.keys {
             let in_bucket = self.bucket.find(slot, key, None, &mut self.random);
             let known = self.setup.bucket.then(|| in_bucket.map(|r| r.entry.id()));
@@ -462,7 +448,7 @@ fn is_status(command: &Command<Entry>) -> bool {
     matches!(command, Command::Send(_, message) if matches!(message.body, Body::Status))
 }
 
-/// Makes the states of some slots durable, or the applied epoch and all of them.
+/// Makes the states of some slots durable, or all that a member saves.
 pub fn save(saved: &mut Option<Saved>, core: &Core<Entry>, slots: Option<SlotSet>) {
     match (saved, slots) {
         (Some(saved), Some(slots)) => {
@@ -473,6 +459,7 @@ pub fn save(saved: &mut Option<Saved>, core: &Core<Entry>, slots: Option<SlotSet
         (saved, _) => {
             *saved = Some(Saved {
                 applied: core.applied(),
+                is_fit: core.is_fit(),
                 slots: core.slots().to_vec(),
             });
         }

@@ -105,7 +105,7 @@ impl<S: Service> Driver<'_, S> {
             writer: self.guard.writer(),
             source: chunk.source(store.value.len()),
             base: None,
-            is_routed: false,
+            routed_by: None,
             redirects: reply.redirects(),
         };
         let service = &self.shared.service;
@@ -275,7 +275,7 @@ impl<S: Service> Driver<'_, S> {
             command,
             source: chunk.source(value_len),
             base: self.guard.base_of(space),
-            is_routed: false,
+            routed_by: None,
             redirects,
             writer: self.guard.writer(),
         };
@@ -401,7 +401,7 @@ impl<S: Service> Driver<'_, S> {
                     command: &begun.command,
                     source: begun.source,
                     base: self.guard.base_of(begun.space),
-                    is_routed: false,
+                    routed_by: None,
                     redirects: begun.redirects,
                     writer: self.guard.writer(),
                 };

@@ -150,7 +150,7 @@ impl Owned {
                     command: &command,
                     source: Some(&self.body),
                     base: None,
-                    is_routed: true,
+                    routed_by: Some(self.head.envelope.epoch),
                     // Members carry out for each other what clients are not redirected for.
                     redirects: Redirects::Never,
                     writer: self.head.envelope.writer,

@@ -75,7 +75,7 @@ impl Engine {
             command,
             source: None,
             base: None,
-            is_routed: true,
+            routed_by: None,
             redirects: Redirects::Never,
             writer: WriterId::NONE,
         };

@@ -80,17 +80,6 @@ impl Engine {
         Ok(false)
     }
 
-    /// Takes a write that the former primary of its slot has executed, as the primary since then.
-    /// False if something else is newer here: the write may be based on what that has replaced.
-    ///
-    /// # Errors
-    /// As [`Engine::put_again`].
-    pub async fn adopt(&self, entry: &peer::Entry<'_>, acks: &mut Acks) -> Result<bool, PutError> {
-        self.put_again(entry, acks).await?;
-        let newest = self.newest(Space(entry.space), entry.key).await?;
-        Ok(newest == Some(entry.version))
-    }
-
     async fn log_again(
         &self,
         disk: &DiskTier,
