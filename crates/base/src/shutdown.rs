@@ -93,7 +93,7 @@ impl Shutdown {
     }
 }
 
-/// Signals that are closer to each other are one request to stop.
+/// Signals so soon after a request to stop belong to it.
 const SAME_REQUEST: Duration = Duration::from_millis(500);
 
 /// SIGTERM and SIGINT, caught from the moment this is made.
@@ -101,7 +101,8 @@ const SAME_REQUEST: Duration = Duration::from_millis(500);
 pub struct StopSignals {
     terminate: Signal,
     interrupt: Signal,
-    received: Option<Instant>,
+    /// When the last request came.
+    requested: Option<Instant>,
 }
 
 impl StopSignals {
@@ -113,12 +114,12 @@ impl StopSignals {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
-            received: None,
+            requested: None,
         })
     }
 
-    /// Waits for the next signal and names it. One that comes within half a second of the one
-    /// before is part of the same request: `timeout` and terminals signal a process and its group.
+    /// Waits for the next request to stop and names its signal. Signals that come within half a
+    /// second of it belong to it: `timeout` and terminals signal a process and its group.
     ///
     /// # Cancel safety
     /// Cancelling it loses no signal.
@@ -128,8 +129,7 @@ impl StopSignals {
                 _ = self.terminate.recv() => "SIGTERM",
                 _ = self.interrupt.recv() => "SIGINT",
             };
-            let before = self.received.replace(Instant::now());
-            if before.is_none_or(|before| before.elapsed() >= SAME_REQUEST) {
+            if begins_request(&mut self.requested, Instant::now()) {
                 return name;
             }
         }
@@ -145,6 +145,15 @@ impl StopSignals {
         tracing::warn!(signal = name, "second signal, leaving at once");
         std::process::exit(i32::from(EXIT_FAILURE));
     }
+}
+
+/// Whether a signal of this moment is a request, and does not belong to the one before.
+fn begins_request(requested: &mut Option<Instant>, now: Instant) -> bool {
+    let is_one = requested.is_none_or(|before| now - before >= SAME_REQUEST);
+    if is_one {
+        *requested = Some(now);
+    }
+    is_one
 }
 
 /// SIGHUP, the request to read the configuration again, caught from the moment this is made.
@@ -244,6 +253,17 @@ mod tests {
 
     /// In a child process, since signals reach a whole process.
     #[test]
+    fn signals_within_half_a_second_of_a_request_belong_to_it() {
+        let (mut requested, begin) = (None, Instant::now());
+        let mut is_one = |ms| begins_request(&mut requested, begin + Duration::from_millis(ms));
+        let told = [0, 1, 300, 499, 500, 501, 999, 1_000, 5_000].map(&mut is_one);
+        assert_eq!(
+            told,
+            [true, false, false, false, true, false, false, true, true]
+        );
+    }
+
+    #[test]
     fn first_signal_requests_and_second_one_exits() {
         const CHILD: &str = "FONN_RUNTIME_TEST_SIGNALS";
         if std::env::var_os(CHILD).is_some() {
@@ -255,13 +275,13 @@ mod tests {
                     kill_process(getpid(), Kill::TERM).unwrap();
                     shutdown.requested().await;
                     assert!(shutdown.remaining().unwrap() > LONG / 2);
-                    // Part of the same request.
-                    kill_process(getpid(), Kill::INT).unwrap();
-                    tokio::time::sleep(SAME_REQUEST).await;
                     // Not captured as what `eprintln` writes.
                     std::io::Write::write_all(&mut io::stderr(), b"still here").unwrap();
-                    kill_process(getpid(), Kill::INT).unwrap();
-                    future::pending::<()>().await;
+                    // Those of the first half second belong to the first one.
+                    loop {
+                        kill_process(getpid(), Kill::INT).unwrap();
+                        tokio::time::sleep(SAME_REQUEST / 5).await;
+                    }
                 };
                 tokio::join!(run, script);
             });
