@@ -125,6 +125,7 @@ pub enum Start {
     /// It forms a cluster of one, unless its disk says that it belongs to one.
     Bootstrap,
     /// It asks these members (host and port) to be taken in, and those it knows from its disk.
+    /// Without any, its disk has to name its cluster.
     Join(Vec<String>),
 }
 
@@ -229,6 +230,12 @@ pub enum ClusterError {
     /// Others cannot reach the address that would be told to them.
     #[error("others cannot reach {0}: set --advertise to a host and port that they can")]
     Unreachable(SocketAddr),
+    /// No cluster is known, and none is to be formed.
+    #[error(
+        "this node is in no cluster yet: start it with --bootstrap if it is the first one, else \
+         with --join HOST:PORT of a member"
+    )]
+    NoCluster,
     /// An option is not allowed.
     #[error("{0}")]
     Options(String),
@@ -331,10 +338,13 @@ impl Cluster {
         let address = listener.local_addr()?;
         let (dir, id, store_pool) = (options.dir.clone(), options.id.clone(), pool.clone());
         let release = Release::of(&options.version);
+        let is_return = options.start == Start::Join(Vec::new());
         let open = move || -> Result<_, ClusterError> {
             let identity = Identity::open(&dir, &id)?;
-            if identity.cluster() != 0 {
-                Journal::require(&dir)?;
+            match identity.cluster() {
+                0 if is_return => return Err(ClusterError::NoCluster),
+                0 => {}
+                _ => Journal::require(&dir)?,
             }
             let log = LogStore::open(&dir, store_pool.clone())?;
             Ok((

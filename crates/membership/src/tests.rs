@@ -12,8 +12,10 @@ mod world;
 
 use std::time::{Duration, Instant};
 
+use fonn_base::tasks::Tasks;
+
 use super::state::{Change, Put, Record, RecordKind};
-use super::{ChangeError, ElectionOptions, Start, Status};
+use super::{ChangeError, Cluster, ElectionOptions, Start, Status};
 use fonn_proto::member::MemberState::{Active, Down};
 use world::{PATIENCE, World, leader, remove_dir, voters, watched};
 
@@ -239,6 +241,18 @@ async fn without_a_quorum_the_map_stays_and_changes_wait_until_it_is_back() {
     alone.sees(&["c"], Down).await;
     alone.stop().await;
     second.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_member_has_to_be_told_how_it_comes_in() {
+    let world = World::new();
+    let options = world.options("a", Start::Join(Vec::new()));
+    let started = Cluster::start(options, &Tasks::new()).await;
+    let error = started.err().unwrap().to_string();
+    assert!(
+        error.contains("--bootstrap") && error.contains("--join"),
+        "{error}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -48,6 +48,15 @@ pub(super) fn resolve(
     common: &CommonConfig,
     has_disk: bool,
 ) -> Result<Option<ClusterConfig>, ConfigError> {
+    let down_after = settings.down_after.unwrap_or(Span::from_millis(1500));
+    let millis = u32::try_from(down_after.get().as_millis());
+    if !millis.is_ok_and(|millis| DOWN_AFTER_MS.contains(&millis)) {
+        return Err(ConfigError::invalid(
+            "--down-after",
+            down_after.to_string(),
+            "1s to 1m",
+        ));
+    }
     let listen_clients = &common.listen;
     let bootstrap = settings.bootstrap.unwrap_or(false);
     let node_id = settings.node_id.clone().filter(|id| id != NONE);
@@ -96,18 +105,12 @@ pub(super) fn resolve(
     }
     let start = match (bootstrap, join.is_empty()) {
         (true, true) => Start::Bootstrap,
-        (false, false) => Start::Join(join),
+        (false, _) => Start::Join(join),
         (true, false) => {
             let value = join.join(",");
             let expected =
                 "no --bootstrap besides: the first node of a cluster forms it, the others join";
             return Err(ConfigError::invalid("--join", value, expected));
-        }
-        (false, true) => {
-            return wrong(
-                "--bootstrap for the first node of a cluster, or --join ADDR,… for the others, besides, \
-                 at each start",
-            );
         }
     };
     let is_private = ListenAddr::Tcp(listen.clone()).is_loopback();
@@ -133,15 +136,6 @@ pub(super) fn resolve(
              or --advertise-client HOST:PORT",
         ));
     }
-    let down_after = settings.down_after.unwrap_or(Span::from_millis(1500));
-    let millis = u32::try_from(down_after.get().as_millis());
-    if !millis.is_ok_and(|millis| DOWN_AFTER_MS.contains(&millis)) {
-        return Err(ConfigError::invalid(
-            "--down-after",
-            down_after.to_string(),
-            "1s to 1m",
-        ));
-    }
     Ok(Some(ClusterConfig {
         node_id,
         listen,
@@ -160,6 +154,9 @@ impl ClusterConfig {
     pub fn describe(&self) -> String {
         let start = match &self.start {
             Start::Bootstrap => "forms a cluster unless it is in one".to_owned(),
+            Start::Join(addresses) if addresses.is_empty() => {
+                "goes on in the cluster of its disk".to_owned()
+            }
             Start::Join(addresses) => format!("joins at {}", addresses.join(", ")),
         };
         format!(
@@ -299,6 +296,13 @@ mod tests {
         let cluster = resolved(joining).unwrap().cluster.unwrap();
         let addresses = ["10.0.0.1:11290", "b:11290"].map(str::to_owned).to_vec();
         assert_eq!(cluster.start, Start::Join(addresses));
+        let returning = Settings {
+            bootstrap: None,
+            ..member()
+        };
+        let cluster = resolved(returning).unwrap().cluster.unwrap();
+        assert_eq!(cluster.start, Start::Join(Vec::new()));
+        assert!(cluster.describe().contains("in the cluster of its disk"));
     }
 
     /// A flag with what its error has to say.
@@ -402,10 +406,10 @@ mod tests {
             ),
             (
                 Settings {
-                    bootstrap: None,
-                    ..member()
+                    down_after: Some(Span::from_millis(1)),
+                    ..Settings::default()
                 },
-                &["--cluster-listen", "--bootstrap", "--join"],
+                &["--down-after", "1ms"],
             ),
             (
                 Settings {
