@@ -7,10 +7,10 @@ use std::time::Duration;
 use crate::rights::Revision;
 use crate::slot::{Step, Transition};
 use crate::sync::Copying;
-use crate::write::{FlushProgress, Pending, WriteId};
+use crate::write::{Pending, WriteId};
 use crate::{
-    Body, Change, Command, Disk, Epoch, Event, Lease, MemberId, Message, RequestId, Role, Rule,
-    Rules, Slot, SlotSet, SlotState, Status, Topology,
+    Body, Change, Command, Disk, Epoch, Event, Lease, MemberId, Message, Role, Rule, Rules, Slot,
+    SlotSet, SlotState, Status, Topology,
 };
 
 /// Limits and periods.
@@ -20,9 +20,6 @@ pub struct Config {
     pub me: MemberId,
     /// How many slots there are.
     pub slots_len: u16,
-    /// Most writes that wait for acknowledgements, with one for each slot of a flush. The core
-    /// admits no flush beyond them.
-    pub pending_max: usize,
     /// Most groups of slots that are copied at a time.
     pub copies_max: usize,
     /// How often the member tells its epoch and repeats what was not answered. The shell delivers
@@ -57,7 +54,6 @@ pub struct Core<E> {
     /// The log misses changes of this epoch and of earlier ones.
     pub(crate) evicted: Epoch,
     pub(crate) pending: BTreeMap<WriteId, Pending<E>>,
-    pub(crate) flushes: BTreeMap<RequestId, FlushProgress>,
     pub(crate) copying: Vec<Copying>,
     pub(crate) attempts: u64,
     pub(crate) revision: Revision,
@@ -78,7 +74,6 @@ impl<E: Clone> Core<E> {
             applied_by_all: Epoch(0),
             evicted: Epoch(0),
             pending: BTreeMap::new(),
-            flushes: BTreeMap::new(),
             copying: Vec::new(),
             attempts: 0,
             revision: Revision::default(),
@@ -98,13 +93,6 @@ impl<E: Clone> Core<E> {
             }
             Event::Message(message) => self.receive(now, message, out),
             Event::Write { request, record } => self.write(now, request, record, out),
-            Event::Flush {
-                request,
-                slots,
-                version,
-                epoch,
-                entry,
-            } => self.flush(now, request, &slots, (version, epoch, entry), out),
             Event::PageRead { to, page } => self.send_page(to, page, out),
             Event::Cleared(attempt) => self.take_cleared(now, attempt, out),
             Event::Evicted { through } => self.evicted = self.evicted.max(through),

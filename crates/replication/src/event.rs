@@ -1,6 +1,6 @@
 //! What goes into the core and what comes out of it.
 //!
-//! `E` is what a write carries: an entry, a tombstone or a flush. The core copies it and never
+//! `E` is what a write carries: an entry or a tombstone. The core copies it and never
 //! looks into it, so `E` should be cheap to clone.
 
 use std::sync::Arc;
@@ -75,7 +75,7 @@ pub struct PageRequest {
 /// A page of a feed or of a full copy.
 ///
 /// The pages of a request have each record that the store has from the first page to the last one,
-/// or what has replaced it meanwhile. So a flush comes after the records that it may remove.
+/// or what has replaced it meanwhile.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Page<E> {
     /// The request that this page answers.
@@ -150,20 +150,6 @@ pub enum Event<E> {
         /// What the store has, with the epoch that was applied when the write was admitted.
         record: Record<E>,
     },
-    /// The store has executed a flush in the slots that
-    /// [`Core::may_flush`](crate::Core::may_flush) returned.
-    Flush {
-        /// The request.
-        request: RequestId,
-        /// The slots.
-        slots: SlotSet,
-        /// The version of the flush in each slot.
-        version: Version,
-        /// The epoch that was applied when the flush was admitted.
-        epoch: Epoch,
-        /// The flush.
-        entry: E,
-    },
     /// The shell has read a page of the store for a learner.
     PageRead {
         /// The learner.
@@ -183,19 +169,11 @@ pub enum Event<E> {
     Timer,
 }
 
-/// The answer to a write or flush that the store has executed.
+/// The answer to a write that the store has executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reply {
     /// The write is acknowledged.
     Written,
-    /// The flush is acknowledged for the slots of this member.
-    Flushed {
-        /// The epoch by which the member chose the slots.
-        epoch: Epoch,
-        /// How many slots the member flushed. The flush of a cluster is complete when the counts of
-        /// one epoch add up to all slots.
-        slots: usize,
-    },
     /// The write was not taken by all owners. It may show later.
     Refused,
 }

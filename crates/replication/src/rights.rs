@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::core::Core;
-use crate::{MemberId, MemberSet, Role, Rule, Slot, SlotSet, Topology};
+use crate::{MemberId, MemberSet, Rule, Slot, Topology};
 
 /// What a member may do with the requests of a slot while it holds a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -50,20 +50,6 @@ impl std::hash::Hash for Revision {
 }
 
 impl<E> Core<E> {
-    /// The slots in which the store may execute a flush: all slots of which this member is the
-    /// primary. `None` if the client has to repeat the flush.
-    #[must_use]
-    pub fn may_flush(&self, now: Duration) -> Option<SlotSet> {
-        let primary = self.numbered().filter(|(_, s)| s.role == Role::Primary);
-        let slots: SlotSet = primary.map(|(slot, _)| slot).collect();
-        let in_sync = self
-            .slots
-            .iter()
-            .all(|s| s.leads() || s.role != Role::Primary);
-        let fits = self.pending.len() + slots.len() <= self.config.pending_max;
-        (in_sync && fits && self.may_answer(now)).then_some(slots)
-    }
-
     /// Whether the member holds a lease.
     #[must_use]
     pub fn may_answer(&self, now: Duration) -> bool {

@@ -1,6 +1,6 @@
 //! Versions of entries, and the range of versions of an epoch (R2).
 
-/// The version of an entry, tombstone or flush. The higher version of a key wins.
+/// The version of an entry or tombstone. The higher version of a key wins.
 ///
 /// It is the value of a hybrid logical clock: 48 bits of milliseconds since the Unix epoch, then 16
 /// bits of a counter.

@@ -9,36 +9,20 @@ use std::time::Duration;
 use crate::core::Core;
 use crate::{
     Body, Change, Command, Epoch, MemberId, MemberSet, Record, Reply, RequestId, Rule, Slot,
-    SlotSet, Version,
+    Version,
 };
 
-/// What names a pending write. A flush has one version in many slots. Two requests that changed one
-/// key may both wait for the later version.
+/// What names a pending write. Two requests that changed one key may both wait for the later
+/// version.
 pub(crate) type WriteId = (Version, Slot, RequestId);
 
 /// A write that waits for acknowledgements.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Pending<E> {
-    asked_by: AskedBy,
     record: Record<E>,
     /// The owners and learners that have not acknowledged the write.
     missing: MemberSet,
     started: Duration,
-}
-
-/// What a pending write is a part of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum AskedBy {
-    Write(RequestId),
-    Flush(RequestId),
-}
-
-/// A flush whose slots are not all acknowledged.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct FlushProgress {
-    epoch: Epoch,
-    slots: usize,
-    open: usize,
 }
 
 impl<E: Clone> Core<E> {
@@ -50,60 +34,10 @@ impl<E: Clone> Core<E> {
         record: Record<E>,
         out: &mut Vec<Command<E>>,
     ) {
-        if self.may_replicate(record.slot, record.epoch) {
-            self.replicate(now, AskedBy::Write(request), record, out);
-        } else {
-            out.push(Command::Answer(request, Reply::Refused));
-        }
-    }
-
-    /// Replicates a flush that the store has executed: a write to each of the slots.
-    pub(crate) fn flush(
-        &mut self,
-        now: Duration,
-        request: RequestId,
-        slots: &SlotSet,
-        flush: (Version, Epoch, E),
-        out: &mut Vec<Command<E>>,
-    ) {
-        let (version, epoch, entry) = flush;
-        if !slots.iter().all(|slot| self.may_replicate(slot, epoch)) {
+        if !self.may_replicate(record.slot, record.epoch) {
             return out.push(Command::Answer(request, Reply::Refused));
         }
-        // One more than there are slots, so that it does not end while slots are begun.
-        let progress = FlushProgress {
-            epoch,
-            slots: slots.len(),
-            open: slots.len() + 1,
-        };
-        self.flushes.insert(request, progress);
-        for slot in slots.iter() {
-            let entry = entry.clone();
-            let record = Record {
-                slot,
-                version,
-                epoch,
-                entry,
-            };
-            self.replicate(now, AskedBy::Flush(request), record, out);
-        }
-        self.finish(AskedBy::Flush(request), Reply::Written, out);
-    }
-
-    fn may_replicate(&self, slot: Slot, taken: Epoch) -> bool {
-        let state = self.slots.get(slot.index());
-        state.is_some_and(|state| state.may_replicate(taken, self.config.rules))
-    }
-
-    fn replicate(
-        &mut self,
-        now: Duration,
-        asked_by: AskedBy,
-        record: Record<E>,
-        out: &mut Vec<Command<E>>,
-    ) {
         let mut write = Pending {
-            asked_by,
             record,
             missing: MemberSet::default(),
             started: now,
@@ -113,14 +47,16 @@ impl<E: Clone> Core<E> {
         }
         self.distribute(&mut write, out);
         if self.is_complete(&write) && self.may_answer(now) {
-            self.finish(asked_by, Reply::Written, out);
+            out.push(Command::Answer(request, Reply::Written));
         } else {
-            let request = match asked_by {
-                AskedBy::Write(request) | AskedBy::Flush(request) => request,
-            };
             let id = (write.record.version, write.record.slot, request);
             self.pending.insert(id, write);
         }
+    }
+
+    fn may_replicate(&self, slot: Slot, taken: Epoch) -> bool {
+        let state = self.slots.get(slot.index());
+        state.is_some_and(|state| state.may_replicate(taken, self.config.rules))
     }
 
     /// Stores a pending write under the applied epoch. The feed after an earlier epoch has it then.
@@ -195,9 +131,8 @@ impl<E: Clone> Core<E> {
 
     fn end_writes(&mut self, ids: Vec<WriteId>, reply: Reply, out: &mut Vec<Command<E>>) {
         for id in ids {
-            if let Some(write) = self.pending.remove(&id) {
-                self.finish(write.asked_by, reply, out);
-            }
+            self.pending.remove(&id);
+            out.push(Command::Answer(id.2, reply));
         }
     }
 
@@ -208,7 +143,7 @@ impl<E: Clone> Core<E> {
         for (id, mut write) in std::mem::take(&mut self.pending) {
             let slot = write.record.slot;
             if !self.may_replicate(slot, write.record.epoch) {
-                self.finish(write.asked_by, Reply::Refused, out);
+                out.push(Command::Answer(id.2, Reply::Refused));
                 continue;
             }
             if self.config.rules.hold(Rule::Resend) {
@@ -263,26 +198,5 @@ impl<E: Clone> Core<E> {
         let me = self.config.me;
         let behind = |&m: &MemberId| m != me && self.told_epoch(m) < state.handed_over;
         topology.up().filter(behind).collect()
-    }
-
-    /// Answers a request, or counts a slot of a flush. What is left of a refused flush is still
-    /// replicated, and its end is not answered.
-    fn finish(&mut self, asked_by: AskedBy, reply: Reply, out: &mut Vec<Command<E>>) {
-        let request = match asked_by {
-            AskedBy::Write(request) => return out.push(Command::Answer(request, reply)),
-            AskedBy::Flush(request) => request,
-        };
-        let Some(flush) = self.flushes.get_mut(&request) else {
-            return;
-        };
-        flush.open -= 1;
-        let (epoch, slots) = (flush.epoch, flush.slots);
-        let reply = match reply {
-            Reply::Written if flush.open > 0 => return,
-            Reply::Written => Reply::Flushed { epoch, slots },
-            reply => reply,
-        };
-        self.flushes.remove(&request);
-        out.push(Command::Answer(request, reply));
     }
 }

@@ -23,7 +23,7 @@ use fonn_rpc::{Options, PeerMetrics};
 use super::beat::{self, BEAT};
 use super::copying::Removal;
 use super::saved::{self, MARKS_MAX, SavedSlots};
-use super::{COPIES_MAX, Entry, PENDING_MAX, Replication, Task, flushes, kept};
+use super::{COPIES_MAX, Entry, Replication, Task, flushes, kept};
 use crate::engine::Engine;
 use fonn_membership::Cluster;
 use fonn_membership::map::Map;
@@ -269,7 +269,6 @@ impl Driver {
         let mut core = Core::new(Config {
             me,
             slots_len: SLOT_COUNT,
-            pending_max: PENDING_MAX,
             copies_max: COPIES_MAX,
             tick: BEAT,
             suspect_after: Duration::from_secs(1),

@@ -32,20 +32,11 @@ impl Bucket {
         }
     }
 
-    /// The newest record of a key that is newer than a flush, if the bucket has one.
-    pub fn find(
-        &self,
-        slot: Slot,
-        key: Key,
-        after: Option<Version>,
-        random: &mut Random,
-    ) -> Option<&Record<Entry>> {
+    /// The newest record of a key, if the bucket has one.
+    pub fn find(&self, slot: Slot, key: Key, random: &mut Random) -> Option<&Record<Entry>> {
         let mut records: Vec<&(Region, Record<Entry>)> = self.slots[usize::from(slot.0)]
             .iter()
-            .filter(|(_, record)| match record.entry {
-                Entry::Value { key: k, .. } | Entry::Delete { key: k, .. } => k == key,
-                Entry::Flush { .. } => true,
-            })
+            .filter(|(_, record)| record.entry.key() == key)
             .collect();
         random.shuffle(&mut records);
         let mut newest: Option<(Version, Region, &Record<Entry>)> = None;
@@ -55,7 +46,6 @@ impl Bucket {
                 newest = Some((record.version, *region, record));
             }
         }
-        let newest = newest.map(|(_, _, record)| record);
-        newest.filter(|newest| after.is_none_or(|flush| newest.version > flush))
+        newest.map(|(_, _, record)| record)
     }
 }

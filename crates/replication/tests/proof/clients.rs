@@ -1,11 +1,11 @@
 //! Clients and the path of their requests: admission by the core, execution by the store, and then
 //! replication by the core. Other events happen between these steps.
 
-use fonn_replication::{Epoch, Event, Record, Reply, Slot, SlotSet, WriteRights};
+use fonn_replication::{Epoch, Event, Record, Reply, Slot, WriteRights};
 
-use super::cluster::{Open, OpenFlush, Outcome, Volatile};
-use super::judge::{Executed, Kind};
-use super::setup::{Fault, Shell};
+use super::cluster::{Open, Outcome, Volatile};
+use super::judge::{Kind, Replaced};
+use super::setup::Shell;
 use super::store::{Entry, Key, StoreLookup};
 use super::world::{Action, At, World};
 
@@ -18,12 +18,11 @@ pub enum ReadFrom {
     AnyOwner,
 }
 
-/// A write or flush of a client.
+/// A write of a client.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub request: u64,
-    /// The slot of the key. A flush has none.
-    pub slot: Option<Slot>,
+    pub slot: Slot,
     pub entry: Entry,
 }
 
@@ -31,11 +30,17 @@ pub struct Request {
 #[derive(Clone, Debug)]
 pub struct Admitted {
     request: Request,
-    slots: SlotSet,
     epoch: Epoch,
     /// The revision of the rights if the write needs no other member.
     complete: Option<u64>,
-    records: Vec<Record<Entry>>,
+}
+
+/// What the store has executed.
+#[derive(Clone, Debug)]
+pub struct Executed {
+    request: u64,
+    record: Record<Entry>,
+    complete: Option<u64>,
 }
 
 impl World {
@@ -52,9 +57,7 @@ impl World {
             0..=549 => self.read((c, n), slot, key, ReadFrom::Primary)?,
             550..=649 => self.read((c, n), slot, key, ReadFrom::AnyOwner)?,
             650..=899 => self.write((c, n), slot, key, Kind::Value),
-            900..=994 => self.write((c, n), slot, key, Kind::Gone),
-            _ if self.setup.has(Fault::Flush) => self.flush(c),
-            _ => {}
+            _ => self.write((c, n), slot, key, Kind::Gone),
         }
         Ok(())
     }
@@ -64,19 +67,18 @@ impl World {
         if !self.answers(at, slot, from) {
             return None;
         }
-        let flush = match self.clusters[at.0].nodes[at.1].store.find(slot, key) {
+        match self.clusters[at.0].nodes[at.1].store.find(slot, key) {
             StoreLookup::Value(id) => return Some(Some(id)),
             StoreLookup::Deleted => return Some(None),
-            StoreLookup::Flushed(version) => Some(version),
-            StoreLookup::Nothing => None,
-        };
-        let found = self.bucket.find(slot, key, flush, &mut self.random);
+            StoreLookup::Nothing => {}
+        }
+        let found = self.bucket.find(slot, key, &mut self.random);
         let Some(found) = found.cloned() else {
             return Some(None);
         };
         let store = &mut self.clusters[at.0].nodes[at.1].store;
         store.clock.observe(found.version);
-        if self.random.percent(50) && !matches!(found.entry, Entry::Flush { .. }) {
+        if self.random.percent(50) {
             store.fill(found.clone(), self.now);
         }
         match found.entry {
@@ -115,50 +117,24 @@ impl World {
             Kind::Value => Entry::Value { key, id },
             Kind::Gone => Entry::Delete { key, id },
         };
-        let scope = Some((slot.0, key));
+        let scope = (slot.0, key);
         let open = Open {
             node: at.1,
             id,
             kind,
-            scope,
-            executed: None,
+            slot,
+            key,
+            replaced: None,
         };
         self.clusters[at.0].judge.begin(id, kind, scope);
         self.clusters[at.0].open.insert(request, open);
         self.note_foreign(at.0, scope);
         let request = Request {
             request,
-            slot: Some(slot),
+            slot,
             entry,
         };
         self.schedule(0, Action::Request(at, request));
-    }
-
-    fn flush(&mut self, c: usize) {
-        let (id, flush_id) = self.name();
-        self.clusters[c].judge.begin(id, Kind::Gone, None);
-        self.note_foreign(c, None);
-        let alive = |n: &usize| self.clusters[c].nodes[*n].alive;
-        let nodes: Vec<usize> = (0..self.setup.members).filter(alive).collect();
-        let flush = OpenFlush {
-            id,
-            open_parts: nodes.len(),
-            ..OpenFlush::default()
-        };
-        if nodes.is_empty() {
-            return self.clusters[c].judge.fail(id, Kind::Gone, None);
-        }
-        self.clusters[c].flushes.insert(flush_id, flush);
-        for n in nodes {
-            let (_, request) = self.name();
-            self.clusters[c].flush_parts.insert(request, (n, flush_id));
-            let request = Request {
-                request,
-                slot: None,
-                entry: Entry::Flush { id },
-            };
-            self.schedule(0, Action::Request((c, n), request));
-        }
     }
 
     fn name(&mut self) -> (u32, u64) {
@@ -188,21 +164,14 @@ impl World {
     pub fn admit(&mut self, at: At, request: Request) {
         let now = self.moment();
         let core = &self.clusters[at.0].nodes[at.1].core;
-        let rights = request.slot.map(|slot| core.rights(slot).writes);
-        let slots = match request.slot {
-            None => core.may_flush(now),
-            Some(slot) => (rights != Some(WriteRights::None) && core.may_answer(now))
-                .then(|| [slot].into_iter().collect()),
-        };
-        let Some(slots) = slots else {
-            return self.did_nothing(at, &request);
-        };
+        let rights = core.rights(request.slot).writes;
+        if rights == WriteRights::None || !core.may_answer(now) {
+            return self.clusters[at.0].answered(request.request, Outcome::Skipped);
+        }
         let admitted = Admitted {
             request,
-            slots,
             epoch: core.applied(),
-            complete: (rights == Some(WriteRights::Complete)).then(|| core.revision()),
-            records: Vec::new(),
+            complete: (rights == WriteRights::Complete).then(|| core.revision()),
         };
         let incarnation = self.clusters[at.0].nodes[at.1].incarnation;
         let delay = self.thread_delay();
@@ -219,111 +188,79 @@ impl World {
     }
 
     /// The store executes a request.
-    pub fn execute_write(&mut self, at: At, mut admitted: Admitted) {
+    pub fn execute_write(&mut self, at: At, admitted: Admitted) {
         let times = (self.wall_ms(at), self.now);
         let node = &mut self.clusters[at.0].nodes[at.1];
-        let key = match (admitted.request.slot, admitted.request.entry) {
-            (Some(slot), Entry::Value { key, .. } | Entry::Delete { key, .. }) => Some((slot, key)),
-            _ => None,
-        };
-        let replaced = key.map(|(slot, key)| {
-            let before = node.store.record(slot, key);
-            (slot, key, node.store.version(slot, key), before)
-        });
-        let epoch = match self.setup.shell {
-            Shell::ExecutesLate => node.store.epoch(),
-            _ => admitted.epoch,
-        };
-        let entry = admitted.request.entry;
-        let records = node.store.execute(&admitted.slots, epoch, entry, times);
-        let Some(mut records) = records else {
-            return self.did_nothing(at, &admitted.request);
-        };
-        records.iter_mut().for_each(|r| r.epoch = admitted.epoch);
-        let request = admitted.request.request;
-        if let (Some((slot, key, replaced, before)), Some(record)) = (replaced, records.first()) {
-            let version = record.version;
-            node.volatile.push(Volatile {
-                slot,
-                key,
-                version,
-                before,
-            });
-            if let Some(open) = self.clusters[at.0].open.get_mut(&request) {
-                open.executed = Some(Executed { replaced, version });
-            }
-        }
-        self.log(|| format!("{at:?} executes {records:?}"));
-        admitted.records = records;
-        let incarnation = self.clusters[at.0].nodes[at.1].incarnation;
-        let delay = self.thread_delay();
-        self.schedule(delay, Action::Report(at, incarnation, admitted));
-    }
-
-    /// Reports an executed request to the core, or answers it if no other member needs it.
-    pub fn report(&mut self, at: At, admitted: Admitted) {
-        let core = &self.clusters[at.0].nodes[at.1].core;
         let Request {
             request,
             slot,
             entry,
         } = admitted.request;
-        let unchanged = admitted.complete == Some(core.revision());
-        let looks_once = admitted.complete.is_some() && self.setup.shell == Shell::LooksOnce;
+        let key = entry.key();
+        let (replaced, before) = (node.store.version(slot, key), node.store.record(slot, key));
+        let epoch = match self.setup.shell {
+            Shell::ExecutesLate => node.store.epoch(),
+            _ => admitted.epoch,
+        };
+        let Some(mut record) = node.store.execute(slot, epoch, entry, times) else {
+            return self.clusters[at.0].answered(request, Outcome::Skipped);
+        };
+        record.epoch = admitted.epoch;
+        let version = record.version;
+        node.volatile.push(Volatile {
+            slot,
+            key,
+            version,
+            before,
+        });
+        if let Some(open) = self.clusters[at.0].open.get_mut(&request) {
+            open.replaced = Some(Replaced { replaced, version });
+        }
+        self.log(|| format!("{at:?} executes {record:?}"));
+        let executed = Executed {
+            request,
+            record,
+            complete: admitted.complete,
+        };
+        let incarnation = self.clusters[at.0].nodes[at.1].incarnation;
+        let delay = self.thread_delay();
+        self.schedule(delay, Action::Report(at, incarnation, executed));
+    }
+
+    /// Reports an executed request to the core, or answers it if no other member needs it.
+    pub fn report(&mut self, at: At, executed: Executed) {
+        let core = &self.clusters[at.0].nodes[at.1].core;
+        let Executed {
+            request,
+            record,
+            complete,
+        } = executed;
+        let unchanged = complete == Some(core.revision());
+        let looks_once = complete.is_some() && self.setup.shell == Shell::LooksOnce;
         if (unchanged && core.may_answer(self.moment())) || looks_once {
             return self.answered(at, request, Reply::Written);
         }
-        let first = admitted.records.into_iter().next();
-        let event = match (slot, first) {
-            (Some(_), Some(record)) => Event::Write { request, record },
-            (_, first) => Event::Flush {
-                request,
-                slots: admitted.slots,
-                version: first.map(|record| record.version).unwrap_or_default(),
-                epoch: admitted.epoch,
-                entry,
-            },
-        };
-        self.handle(at, event);
-    }
-
-    fn did_nothing(&mut self, at: At, request: &Request) {
-        let all = usize::from(self.setup.slots);
-        let cluster = &mut self.clusters[at.0];
-        match request.slot {
-            Some(_) => cluster.answered(request.request, Outcome::Skipped),
-            None => cluster.flush_answered(request.request, None, all),
-        }
+        self.handle(at, Event::Write { request, record });
     }
 
     pub fn answered(&mut self, at: At, request: u64, reply: Reply) {
-        let all = usize::from(self.setup.slots);
         let now = self.now;
         let cluster = &mut self.clusters[at.0];
         cluster.nodes[at.1].volatile.clear();
-        if cluster.flush_parts.contains_key(&request) {
-            let flushed = match reply {
-                Reply::Flushed { epoch, slots } => Some((epoch, slots)),
-                _ => None,
-            };
-            return cluster.flush_answered(request, flushed, all);
-        }
         let outcome = match reply {
             Reply::Written => Outcome::Acknowledged,
-            _ => Outcome::Unknown,
+            Reply::Refused => Outcome::Unknown,
         };
         let counts = !cluster.is_left_behind(at.1);
         let open = cluster.open.get(&request);
         let mut is_lost = None;
-        if let (Outcome::Acknowledged, Some(open)) = (outcome, open)
-            && let Some((slot, key)) = open.scope
-        {
-            let executed = open.executed;
-            cluster.written[usize::from(slot)] = now;
-            is_lost = Some(Slot(slot)).filter(|&slot| counts && cluster.is_lost(at.1, slot));
-            if let Some(executed) = executed.filter(|_| counts && is_lost.is_none())
+        if let (Outcome::Acknowledged, Some(open)) = (outcome, open) {
+            let (slot, key, replaced) = (open.slot, open.key, open.replaced);
+            cluster.written[usize::from(slot.0)] = now;
+            is_lost = Some(slot).filter(|&slot| counts && cluster.is_lost(at.1, slot));
+            if let Some(replaced) = replaced.filter(|_| counts && is_lost.is_none())
                 && self.setup.judges_replaced()
-                && let Err(error) = cluster.judge.executed(slot, key, executed)
+                && let Err(error) = cluster.judge.replaced(slot.0, key, replaced)
             {
                 self.error = Some(error);
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fonn_replication::{Config, Core, Epoch, Layout, Lease, MemberId, Saved, Slot, Version};
 
-use super::judge::{Executed, Judge, Kind, Scope};
+use super::judge::{Judge, Kind, Replaced};
 use super::raft::Raft;
 use super::random::Random;
 use super::setup::Setup;
@@ -52,17 +52,9 @@ pub struct Open {
     pub node: usize,
     pub id: u32,
     pub kind: Kind,
-    pub scope: Scope,
-    pub executed: Option<Executed>,
-}
-
-/// A flush that a client sent to all members.
-#[derive(Default)]
-pub struct OpenFlush {
-    pub id: u32,
-    pub open_parts: usize,
-    /// How many slots were flushed by each epoch.
-    pub slots: HashMap<Epoch, usize>,
+    pub slot: Slot,
+    pub key: Key,
+    pub replaced: Option<Replaced>,
 }
 
 pub struct Cluster {
@@ -75,8 +67,6 @@ pub struct Cluster {
     pub cut_from_leader: Vec<u64>,
     pub no_leader_until: u64,
     pub open: HashMap<u64, Open>,
-    pub flush_parts: HashMap<u64, (usize, u64)>,
-    pub flushes: HashMap<u64, OpenFlush>,
     pub judge: Judge,
     /// The stand-ins, by slot and epoch, that have raised their floors, and whether a write was
     /// acknowledged by their epoch.
@@ -94,7 +84,6 @@ pub fn config(setup: &Setup, me: usize) -> Config {
     Config {
         me: MemberId(me as u8),
         slots_len: setup.slots,
-        pending_max: 64,
         copies_max: 2,
         tick: Duration::from_millis(TICK_MS),
         suspect_after: Duration::from_millis(800),
@@ -155,8 +144,6 @@ impl Cluster {
             cut_from_leader: vec![0; members],
             no_leader_until: 0,
             open: HashMap::new(),
-            flush_parts: HashMap::new(),
-            flushes: HashMap::new(),
             losses: HashMap::new(),
             judge: Judge::new(setup.slots, setup.keys),
             served: vec![0; usize::from(setup.slots)],
@@ -203,36 +190,13 @@ impl Cluster {
         let Some(open) = self.open.remove(&request) else {
             return;
         };
-        let (id, kind, scope) = (open.id, open.kind, open.scope);
+        let (id, kind, scope) = (open.id, open.kind, (open.slot.0, open.key));
         match outcome {
             Outcome::Acknowledged if !self.is_left_behind(open.node) => {
                 self.judge.acknowledge(id, kind, scope);
             }
             Outcome::Skipped => self.judge.skip(id, kind, scope),
             _ => self.judge.fail(id, kind, scope),
-        }
-    }
-
-    /// Notes the answer of one member to a flush.
-    pub fn flush_answered(&mut self, request: u64, flushed: Option<(Epoch, usize)>, all: usize) {
-        let Some((node, flush_id)) = self.flush_parts.remove(&request) else {
-            return;
-        };
-        let counts = !self.is_left_behind(node);
-        let flush = self.flushes.get_mut(&flush_id).expect("it is open");
-        flush.open_parts -= 1;
-        if let Some((epoch, slots)) = flushed.filter(|_| counts) {
-            *flush.slots.entry(epoch).or_default() += slots;
-        }
-        if flush.open_parts == 0 {
-            let complete = flush.slots.values().any(|&slots| slots == all);
-            let id = flush.id;
-            self.flushes.remove(&flush_id);
-            if complete {
-                self.judge.acknowledge(id, Kind::Gone, None);
-            } else {
-                self.judge.fail(id, Kind::Gone, None);
-            }
         }
     }
 }

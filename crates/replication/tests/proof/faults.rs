@@ -35,7 +35,7 @@ impl World {
             self.last_fault = self.last_fault.max(until);
         }
         match fault {
-            Fault::Loss | Fault::Flush | Fault::Skew | Fault::SkipEpochs => {}
+            Fault::Loss | Fault::Skew | Fault::SkipEpochs => {}
             Fault::OneWay => {
                 for other in 0..self.setup.members {
                     if self.random.percent(60) {
@@ -145,7 +145,6 @@ impl World {
 
     /// Clients of a member that crashed learn nothing about their requests.
     fn end_requests(&mut self, at: At) {
-        let all = usize::from(self.setup.slots);
         let cluster = &mut self.clusters[at.0];
         let of_node = |(&request, open): (&u64, &super::cluster::Open)| {
             (open.node == at.1).then_some(request)
@@ -154,15 +153,6 @@ impl World {
         requests.sort_unstable();
         for request in requests {
             cluster.answered(request, Outcome::Unknown);
-        }
-        let parts = cluster.flush_parts.iter();
-        let mut parts: Vec<u64> = parts
-            .filter(|(_, (node, _))| *node == at.1)
-            .map(|(&request, _)| request)
-            .collect();
-        parts.sort_unstable();
-        for request in parts {
-            cluster.flush_answered(request, None, all);
         }
     }
 

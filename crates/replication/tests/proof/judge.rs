@@ -28,24 +28,22 @@ struct Operation {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct KeyState {
-    /// The latest beginning of an acknowledged write, deletion or flush.
+    /// The latest beginning of an acknowledged write or deletion.
     acknowledged: u64,
     /// The latest beginning of an acknowledged value.
     value: u64,
-    /// The latest end of a deletion or flush, acknowledged or not.
+    /// The latest end of a deletion, acknowledged or not.
     gone: u64,
     gone_open: u32,
     /// When the key was last evicted somewhere, or all owners of its slot were lost.
     forgotten: u64,
-    /// When all owners of its slot were lost last.
-    lost: u64,
     /// A write of another region may hide those of this region.
     foreign: bool,
 }
 
 /// Where a write is in the order of versions, and which version it replaced when it was executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Executed {
+pub struct Replaced {
     pub replaced: Version,
     pub version: Version,
 }
@@ -55,21 +53,21 @@ pub struct Judge {
     operations: HashMap<u32, Operation>,
     keys: Vec<Vec<KeyState>>,
     /// The acknowledged writes of each key since its slot was lost last.
-    executed: HashMap<(u16, Key), Vec<Executed>>,
+    replaced: HashMap<(u16, Key), Vec<Replaced>>,
     pub reads: u64,
     pub hits: u64,
     pub acknowledged: u64,
 }
 
-/// The slots and keys that an operation is about: one key, or all of them.
-pub type Scope = Option<(u16, Key)>;
+/// The slot and the key that an operation is about.
+pub type Scope = (u16, Key);
 
 impl Judge {
     pub fn new(slots: u16, keys: u8) -> Self {
         Self {
             now: 1,
             operations: HashMap::new(),
-            executed: HashMap::new(),
+            replaced: HashMap::new(),
             keys: vec![vec![KeyState::default(); usize::from(keys)]; usize::from(slots)],
             reads: 0,
             hits: 0,
@@ -82,11 +80,8 @@ impl Judge {
         self.now
     }
 
-    fn each(&mut self, scope: Scope, mut change: impl FnMut(&mut KeyState)) {
-        match scope {
-            Some((slot, key)) => change(&mut self.keys[usize::from(slot)][usize::from(key)]),
-            None => self.keys.iter_mut().flatten().for_each(change),
-        }
+    fn key(&mut self, (slot, key): Scope) -> &mut KeyState {
+        &mut self.keys[usize::from(slot)][usize::from(key)]
     }
 
     pub fn begin(&mut self, id: u32, kind: Kind, scope: Scope) {
@@ -98,7 +93,7 @@ impl Judge {
         };
         self.operations.insert(id, operation);
         if kind == Kind::Gone {
-            self.each(scope, |key| key.gone_open += 1);
+            self.key(scope).gone_open += 1;
         }
     }
 
@@ -108,10 +103,9 @@ impl Judge {
         operation.ended = Some(ended);
         let began = operation.began;
         if kind == Kind::Gone {
-            self.each(scope, |key| {
-                key.gone_open -= 1;
-                key.gone = ended;
-            });
+            let key = self.key(scope);
+            key.gone_open -= 1;
+            key.gone = ended;
         }
         began
     }
@@ -119,22 +113,18 @@ impl Judge {
     pub fn acknowledge(&mut self, id: u32, kind: Kind, scope: Scope) {
         self.acknowledged += 1;
         let began = self.end(id, kind, scope);
-        self.each(scope, |key| {
-            // Of a flush, the part of one slot may be lost before the whole is acknowledged.
-            if scope.is_some() || key.lost < began {
-                key.acknowledged = key.acknowledged.max(began);
-            }
-            if kind == Kind::Value {
-                key.value = key.value.max(began);
-            }
-        });
+        let key = self.key(scope);
+        key.acknowledged = key.acknowledged.max(began);
+        if kind == Kind::Value {
+            key.value = key.value.max(began);
+        }
     }
 
     /// Judges that an acknowledged write replaced the one before it.
-    pub fn executed(&mut self, slot: u16, key: Key, write: Executed) -> Result<(), String> {
-        let others = self.executed.entry((slot, key)).or_default();
-        let between = |a: &Executed, b: &Executed| a.replaced < b.version && b.version < a.version;
-        let skips = |other: &&Executed| between(&write, other) || between(other, &write);
+    pub fn replaced(&mut self, slot: u16, key: Key, write: Replaced) -> Result<(), String> {
+        let others = self.replaced.entry((slot, key)).or_default();
+        let between = |a: &Replaced, b: &Replaced| a.replaced < b.version && b.version < a.version;
+        let skips = |other: &&Replaced| between(&write, other) || between(other, &write);
         if let Some(other) = others.iter().find(skips) {
             return Err(format!(
                 "lost: slot {slot} key {key}: {write:?} and {other:?}"
@@ -157,12 +147,12 @@ impl Judge {
 
     pub fn evicted(&mut self, slot: u16, key: Key) {
         let now = self.time();
-        self.executed.remove(&(slot, key));
-        self.each(Some((slot, key)), |key| key.forgotten = now);
+        self.replaced.remove(&(slot, key));
+        self.key((slot, key)).forgotten = now;
     }
 
     pub fn foreign(&mut self, scope: Scope) {
-        self.each(scope, |key| key.foreign = true);
+        self.key(scope).foreign = true;
     }
 
     /// All owners of a slot were lost. A bucket may then return what it had of a key. If it had
@@ -171,12 +161,10 @@ impl Judge {
         let now = self.time();
         let began = |id: u32| self.operations.get(&id).map_or(0, |o| o.began);
         let known = bucket.map(|id| id.map_or(0, began));
-        self.executed.remove(&(slot, key));
-        self.each(Some((slot, key)), |key| {
-            key.forgotten = now;
-            key.lost = now;
-            key.acknowledged = key.acknowledged.min(known.unwrap_or(u64::MAX));
-        });
+        self.replaced.remove(&(slot, key));
+        let key = self.key((slot, key));
+        key.forgotten = now;
+        key.acknowledged = key.acknowledged.min(known.unwrap_or(u64::MAX));
     }
 
     /// Judges a read of this moment.

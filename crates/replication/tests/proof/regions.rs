@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fonn_replication::{
     Change, Clock, Config, Core, Disk, Epoch, Event, Layout, Lease, MemberId, Record, Rule, Rules,
-    Slot, SlotSet, Topology, Version,
+    Slot, Topology, Version,
 };
 
 use super::bucket::Bucket;
@@ -35,7 +35,6 @@ impl Pair {
         let config = |me| Config {
             me: MemberId(me),
             slots_len: 1,
-            pending_max: 8,
             copies_max: 1,
             tick: Duration::from_millis(100),
             suspect_after: Duration::from_secs(1),
@@ -98,11 +97,10 @@ impl Pair {
     fn write(&mut self, member: usize, at_ms: u64, id: u32) -> Record<Entry> {
         let ahead_ms = if member == FAST { 5_000 } else { 0 };
         let wall_ms = 1_000_000 + at_ms + ahead_ms;
-        let slots = [SLOT].into_iter().collect::<SlotSet>();
         let entry = Entry::Value { key: 0, id };
         let applied = self.cores[member].applied();
-        let records = self.stores[member].execute(&slots, applied, entry, (wall_ms, 0));
-        records.expect("the range is not used up").remove(0)
+        let record = self.stores[member].execute(SLOT, applied, entry, (wall_ms, 0));
+        record.expect("the range is not used up")
     }
 }
 
@@ -123,7 +121,7 @@ fn shown(own: [Record<Entry>; 2], foreign: Option<Record<Entry>>) -> Vec<u32> {
     bucket.upload(1, foreign.into_iter().collect());
     let mut random = Random::new(1);
     let mut shown: Vec<u32> = (0..100)
-        .filter_map(|_| bucket.find(SLOT, 0, None, &mut random))
+        .filter_map(|_| bucket.find(SLOT, 0, &mut random))
         .map(|record| record.entry.id())
         .collect();
     shown.sort_unstable();

@@ -17,12 +17,11 @@ pub enum Fault {
     NoLeader,
     Layout,
     Evict,
-    Flush,
     Skew,
     SkipEpochs,
 }
 
-pub const FAULTS: [Fault; 13] = [
+pub const FAULTS: [Fault; 12] = [
     Fault::Loss,
     Fault::OneWay,
     Fault::CutFromLeader,
@@ -33,7 +32,6 @@ pub const FAULTS: [Fault; 13] = [
     Fault::NoLeader,
     Fault::Layout,
     Fault::Evict,
-    Fault::Flush,
     Fault::Skew,
     Fault::SkipEpochs,
 ];
@@ -126,9 +124,9 @@ impl Setup {
         self.faults.contains(&fault)
     }
 
-    /// Whether the judge can tell that a write replaced the one before it. Copies that are evicted
-    /// or flushed, or come from another region, cannot be told from lost ones.
+    /// Whether the judge can tell that a write replaced the one before it. Copies that come
+    /// from the bucket or from another region cannot be told from lost ones.
     pub fn judges_replaced(&self) -> bool {
-        !self.bucket && self.regions == 1 && !self.has(Fault::Flush)
+        !self.bucket && self.regions == 1
     }
 }

@@ -112,7 +112,6 @@ impl Small {
         Core::new(Config {
             me: MemberId(me),
             slots_len: self.slots,
-            pending_max: 8,
             copies_max: 2,
             tick: Duration::ZERO,
             suspect_after: Duration::from_secs(1),
@@ -404,10 +403,8 @@ impl Model for Small {
                 state.open[key_index] = Some((id, index));
                 let Member { core, store, .. } = &mut state.members[index];
                 let (slot, entry) = (Slot(slot), Entry::Value { key, id });
-                let slots = [slot].into_iter().collect();
-                let mut records = store.execute(&slots, core.applied(), entry, (0, 0))?;
+                let record = store.execute(slot, core.applied(), entry, (0, 0))?;
                 let complete = core.rights(slot).writes == WriteRights::Complete;
-                let record = records.pop()?;
                 state.members[index].executed = Some(Executed { record, complete });
             }
             Action::Report(index) => {

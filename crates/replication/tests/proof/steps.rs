@@ -58,7 +58,6 @@ impl Member {
         let core = Core::new(Config {
             me,
             slots_len: 4,
-            pending_max: 8,
             copies_max: 8,
             tick: Duration::from_millis(100),
             suspect_after: Duration::from_secs(1),

@@ -1,4 +1,4 @@
-//! The store of a member: the newest record of each key, with floors, flushes and eviction.
+//! The store of a member: the newest record of each key, with floors and eviction.
 
 use std::collections::BTreeMap;
 
@@ -14,20 +14,18 @@ pub type Key = u8;
 pub enum Entry {
     Value { key: Key, id: u32 },
     Delete { key: Key, id: u32 },
-    Flush { id: u32 },
 }
 
 impl Entry {
     pub fn id(self) -> u32 {
         match self {
-            Self::Value { id, .. } | Self::Delete { id, .. } | Self::Flush { id } => id,
+            Self::Value { id, .. } | Self::Delete { id, .. } => id,
         }
     }
 
-    pub fn key(self) -> Option<Key> {
+    pub fn key(self) -> Key {
         match self {
-            Self::Value { key, .. } | Self::Delete { key, .. } => Some(key),
-            Self::Flush { .. } => None,
+            Self::Value { key, .. } | Self::Delete { key, .. } => key,
         }
     }
 }
@@ -46,8 +44,6 @@ pub enum StoreLookup {
     Value(u32),
     /// The key was deleted.
     Deleted,
-    /// All that is older than this version was flushed.
-    Flushed(Version),
     /// Nothing.
     Nothing,
 }
@@ -55,7 +51,6 @@ pub enum StoreLookup {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct SlotStore {
     keys: BTreeMap<Key, Stored>,
-    flush: Option<Stored>,
     /// Versions up to this one are hidden.
     hidden: Version,
 }
@@ -63,7 +58,6 @@ struct SlotStore {
 impl SlotStore {
     fn retain(&mut self, keep: impl Fn(&Stored) -> bool) {
         self.keys.retain(|_, stored| keep(stored));
-        self.flush = self.flush.take().filter(|stored| keep(stored));
     }
 }
 
@@ -136,35 +130,27 @@ impl Store {
         self.epoch
     }
 
-    /// Executes a write or flush: assigns a version and stores it in each of the slots.
+    /// Executes a write: assigns a version and stores it.
     pub fn execute(
         &mut self,
-        slots: &SlotSet,
+        slot: Slot,
         admitted: Epoch,
         entry: Entry,
         (wall_ms, now_ms): (u64, u64),
-    ) -> Option<Vec<Record<Entry>>> {
+    ) -> Option<Record<Entry>> {
         let version = self.clock.assign(admitted, wall_ms)?;
         // A copy from the bucket may have a version that the range does not have yet.
-        let replaced = |slot| entry.key().map(|key| self.version(slot, key));
-        if slots
-            .iter()
-            .filter_map(replaced)
-            .any(|replaced| replaced >= version)
-        {
+        if self.version(slot, entry.key()) >= version {
             return None;
         }
-        let record = |slot| Record {
+        let record = Record {
             slot,
             version,
             epoch: admitted,
             entry,
         };
-        let records: Vec<_> = slots.iter().map(record).collect();
-        for record in &records {
-            self.persist(record.clone(), now_ms);
-        }
-        Some(records)
+        self.persist(record.clone(), now_ms);
+        Some(record)
     }
 
     /// Keeps the newer version, with the later of both epochs.
@@ -180,34 +166,13 @@ impl Store {
             at_ms: now_ms,
             uploaded: false,
         };
-        if let (Some(_), Some(flush)) = (key, &mut store.flush)
-            && flush.record.version > new.record.version
-        {
-            flush.record.epoch = flush.record.epoch.max(new.record.epoch);
-            return;
-        }
-        let old = match key {
-            Some(key) => store.keys.get_mut(&key),
-            None => store.flush.as_mut(),
-        };
-        if let Some(old) = old {
+        if let Some(old) = store.keys.get_mut(&key) {
             old.record.epoch = old.record.epoch.max(new.record.epoch);
             if new.record.version <= old.record.version {
                 return;
             }
             new.record.epoch = old.record.epoch;
         }
-        let Some(key) = key else {
-            store.keys.retain(|_, old| {
-                let remains = old.record.version > new.record.version;
-                if !remains {
-                    new.record.epoch = new.record.epoch.max(old.record.epoch);
-                }
-                remains
-            });
-            store.flush = Some(new);
-            return;
-        };
         store.keys.insert(key, new);
     }
 
@@ -217,7 +182,7 @@ impl Store {
         let (slot, key, version) = (record.slot, record.entry.key(), record.version);
         self.persist(record, now_ms);
         let store = &mut self.slots[usize::from(slot.0)];
-        let filled = key.and_then(|key| store.keys.get_mut(&key));
+        let filled = store.keys.get_mut(&key);
         if let Some(filled) = filled.filter(|stored| stored.record.version == version) {
             filled.uploaded = true;
         }
@@ -243,8 +208,8 @@ impl Store {
     /// Forgets which versions were assigned, except those that are stored.
     pub fn forget_clock(&mut self) {
         let stored = |store: &SlotStore| {
-            let stored = store.keys.values().chain(&store.flush);
-            stored.map(|stored| stored.record.version).max()
+            let versions = store.keys.values().map(|stored| stored.record.version);
+            versions.max()
         };
         let highest = self.slots.iter().filter_map(stored).max();
         self.clock = Clock::new(highest.unwrap_or_default());
@@ -270,7 +235,7 @@ impl Store {
             let store = &mut self.slots[usize::from(slot.0)];
             if how == Clearing::Listed {
                 store.hidden = Version(0);
-                let stored = store.keys.values().chain(&store.flush);
+                let stored = store.keys.values();
                 listed.extend(stored.map(|stored| (slot, stored.record.version)));
             }
         }
@@ -315,25 +280,21 @@ impl Store {
 
     pub fn find(&self, slot: Slot, key: Key) -> StoreLookup {
         let store = &self.slots[usize::from(slot.0)];
-        match (store.keys.get(&key), &store.flush) {
-            (Some(stored), _) => match stored.record.entry {
-                Entry::Value { id, .. } => StoreLookup::Value(id),
-                _ => StoreLookup::Deleted,
-            },
-            (None, Some(flush)) => StoreLookup::Flushed(flush.record.version),
-            (None, None) => StoreLookup::Nothing,
+        match store.keys.get(&key).map(|stored| stored.record.entry) {
+            Some(Entry::Value { id, .. }) => StoreLookup::Value(id),
+            Some(Entry::Delete { .. }) => StoreLookup::Deleted,
+            None => StoreLookup::Nothing,
         }
     }
 
-    /// The version by which a key has its value: that of its record or of a flush.
+    /// The version of a key.
     pub fn version(&self, slot: Slot, key: Key) -> Version {
         let store = &self.slots[usize::from(slot.0)];
-        let stored = store.keys.get(&key).or(store.flush.as_ref());
+        let stored = store.keys.get(&key);
         stored.map_or(Version(0), |stored| stored.record.version)
     }
 
-    /// A page. A full copy leaves out values that the bucket has. A flush comes after the keys that
-    /// it removes: a flush of this moment may remove a key that no page has yet.
+    /// A page. A full copy leaves out values that the bucket has.
     pub fn page(&self, request: PageRequest) -> Page<Entry> {
         let wanted = |r: &Stored| match request.after {
             Some(after) => r.record.epoch > after,
@@ -343,11 +304,9 @@ impl Store {
         let mut next = None;
         'slots: for slot in request.slots.iter() {
             let store = &self.slots[usize::from(slot.0)];
-            let keys = store.keys.iter().map(|(&key, stored)| (key, stored));
-            let flush = store.flush.iter().map(|stored| (Key::MAX, stored));
-            for (position, stored) in keys.chain(flush).filter(|(_, stored)| wanted(stored)) {
+            for (&key, stored) in store.keys.iter().filter(|(_, stored)| wanted(stored)) {
                 let [high, low] = slot.0.to_be_bytes();
-                let cursor = [high, low, position];
+                let cursor = [high, low, key];
                 if cursor[..] < request.cursor[..] {
                     continue;
                 }
@@ -372,10 +331,10 @@ impl Store {
         let mut keys = Vec::new();
         let evicts = |r: &Stored| r.at_ms < before_ms && (r.uploaded || !only_uploaded);
         for store in &mut self.slots {
-            let stored = store.keys.values().chain(&store.flush);
+            let stored = store.keys.values();
             for Stored { record, .. } in stored.filter(|stored| evicts(stored)) {
                 through = through.max(record.epoch);
-                keys.extend(record.entry.key().map(|key| (record.slot, key)));
+                keys.push((record.slot, record.entry.key()));
             }
             store.retain(|stored| !evicts(stored));
         }
@@ -395,7 +354,7 @@ impl Store {
     pub fn upload(&mut self) -> Vec<Record<Entry>> {
         let mut uploaded = Vec::new();
         for store in &mut self.slots {
-            for stored in store.keys.values_mut().chain(&mut store.flush) {
+            for stored in store.keys.values_mut() {
                 if !std::mem::replace(&mut stored.uploaded, true) {
                     uploaded.push(stored.record.clone());
                 }

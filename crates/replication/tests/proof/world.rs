@@ -11,7 +11,7 @@ use fonn_replication::{
 };
 
 use super::bucket::Bucket;
-use super::clients::{Admitted, ReadFrom, Request};
+use super::clients::{Admitted, Executed, ReadFrom, Request};
 use super::cluster::{Cluster, TICK_MS};
 use super::raft::lost_slots;
 use super::random::Random;
@@ -30,7 +30,7 @@ pub enum Action {
     Cleared(At, u64, Attempt),
     Request(At, Request),
     Execute(At, u64, Admitted),
-    Report(At, u64, Admitted),
+    Report(At, u64, Executed),
     Propose(usize, Change),
     Resume(At),
     Start(At),
@@ -143,8 +143,8 @@ impl World {
                 self.execute_write(at, admitted);
                 return Ok(());
             }
-            Action::Report(_, _, admitted) => {
-                self.report(at, admitted);
+            Action::Report(_, _, executed) => {
+                self.report(at, executed);
                 return Ok(());
             }
             Action::Cleared(_, _, attempt) => {
@@ -415,7 +415,7 @@ impl World {
 
     pub fn note_loss(&mut self, c: usize, slot: Slot) {
         for key in 0..self.setup.keys {
-            let in_bucket = self.bucket.find(slot, key, None, &mut self.random);
+            let in_bucket = self.bucket.find(slot, key, &mut self.random);
             let known = self.setup.bucket.then(|| in_bucket.map(|r| r.entry.id()));
             self.clusters[c].judge.lost(slot.0, key, known);
         }
