@@ -25,8 +25,6 @@ pub struct Config {
     /// How often the member tells its epoch and repeats what was not answered. The shell delivers
     /// [`Event::Timer`] as often.
     pub tick: Duration,
-    /// A member that has not taken a write for so long is proposed as down.
-    pub suspect_after: Duration,
     /// A write that is not acknowledged within this time is refused.
     pub refuse_after: Duration,
     /// The rules in force.

@@ -211,6 +211,6 @@ pub enum Command<E> {
     },
     /// Answer a client.
     Answer(RequestId, Reply),
-    /// Propose a change of the topology.
+    /// Propose [`Change::Sync`] or [`Change::InSync`] of this member.
     Propose(Change),
 }

@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use crate::core::Core;
 use crate::{
-    Body, Change, Command, Epoch, MemberId, MemberSet, Record, Reply, RequestId, Rule, Slot,
-    Version,
+    Body, Command, Epoch, MemberId, MemberSet, Record, Reply, RequestId, Rule, Slot, Version,
 };
 
 /// What names a pending write. Two requests that changed one key may both wait for the later
@@ -165,9 +164,8 @@ impl<E: Clone> Core<E> {
         }
     }
 
-    /// Repeats writes, proposes members as down that do not take them, and refuses overdue writes.
+    /// Repeats writes, and refuses overdue ones.
     pub(crate) fn repeat_pending(&mut self, now: Duration, out: &mut Vec<Command<E>>) {
-        let mut suspects = MemberSet::default();
         let mut overdue = Vec::new();
         for (&id, write) in &self.pending {
             let age = now.saturating_sub(write.started);
@@ -176,27 +174,10 @@ impl<E: Clone> Core<E> {
                     self.send(member, Body::Write(write.record.clone()), out);
                 }
             }
-            if age >= self.config.suspect_after {
-                let former = self.former_owners(write.record.slot);
-                suspects = suspects.with(write.missing).with(former);
-            }
             if age >= self.config.refuse_after {
                 overdue.push(id);
             }
         }
         self.end_writes(overdue, Reply::Refused, out);
-        for member in suspects.iter() {
-            out.push(Command::Propose(Change::Down(member)));
-        }
-    }
-
-    /// Members that may answer reads of a slot by a topology in which they owned it.
-    fn former_owners(&self, slot: Slot) -> MemberSet {
-        let (Some(topology), Some(state)) = (&self.topology, self.slots.get(slot.index())) else {
-            return MemberSet::default();
-        };
-        let me = self.config.me;
-        let behind = |&m: &MemberId| m != me && self.told_epoch(m) < state.handed_over;
-        topology.up().filter(behind).collect()
     }
 }

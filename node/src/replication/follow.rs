@@ -271,7 +271,6 @@ impl Driver {
             slots_len: SLOT_COUNT,
             copies_max: COPIES_MAX,
             tick: BEAT,
-            suspect_after: Duration::from_secs(1),
             refuse_after: self.replication.owners_wait,
             rules: Rules::default(),
         });
@@ -502,7 +501,7 @@ impl Driver {
                     applied: applied.0,
                 })
             }
-            // The leader finds out by itself which members are silent, when their leases are over.
+            // The core proposes nothing else.
             _ => None,
         }
     }

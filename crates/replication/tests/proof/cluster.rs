@@ -86,7 +86,6 @@ pub fn config(setup: &Setup, me: usize) -> Config {
         slots_len: setup.slots,
         copies_max: 2,
         tick: Duration::from_millis(TICK_MS),
-        suspect_after: Duration::from_millis(800),
         refuse_after: Duration::from_millis(3_000),
         rules: setup.rules,
     }

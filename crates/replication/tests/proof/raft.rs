@@ -18,7 +18,6 @@ pub struct Raft {
     /// Until when each member was promised not to be declared down.
     promised: Vec<u64>,
     heard: Vec<u64>,
-    suspected: Vec<bool>,
     layout_since: u64,
     /// The highest version that a member has noted.
     noted: Version,
@@ -31,7 +30,6 @@ impl Raft {
             available_since: Some(0),
             promised: vec![LEASE_MS; members],
             heard: vec![0; members],
-            suspected: vec![false; members],
             layout_since: 0,
             noted: Version(0),
         }
@@ -72,15 +70,8 @@ impl Raft {
     }
 
     pub fn propose(&mut self, change: &Change, now: u64) {
-        if self.available_since.is_none() {
-            return;
-        }
-        match change {
-            Change::Down(member) => {
-                let up = self.topology().status(*member) != Status::Down;
-                self.suspected[usize::from(member.0)] = up;
-            }
-            change => self.commit(change, now),
+        if self.available_since.is_some() {
+            self.commit(change, now);
         }
     }
 
@@ -91,7 +82,7 @@ impl Raft {
         self.available_since?;
         self.noted = self.noted.max(noted);
         self.heard[index] = now;
-        if self.topology().status(member) == Status::Down || self.suspected[index] {
+        if self.topology().status(member) == Status::Down {
             return None;
         }
         self.promised[index] = now + LEASE_MS;
@@ -112,9 +103,8 @@ impl Raft {
         for index in 0..self.promised.len() {
             let member = MemberId(index as u8);
             let silent = self.heard[index] + LEASE_MS < now;
-            let due = (silent || self.suspected[index]) && self.promised[index] < now;
+            let due = silent && self.promised[index] < now;
             if due && self.topology().status(member) != Status::Down {
-                self.suspected[index] = false;
                 self.commit(&Change::Down(member), now);
             }
         }

@@ -37,7 +37,6 @@ impl Pair {
             slots_len: 1,
             copies_max: 1,
             tick: Duration::from_millis(100),
-            suspect_after: Duration::from_secs(1),
             refuse_after: Duration::from_secs(3),
             rules,
         };

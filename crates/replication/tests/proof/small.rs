@@ -114,7 +114,6 @@ impl Small {
             slots_len: self.slots,
             copies_max: 2,
             tick: Duration::ZERO,
-            suspect_after: Duration::from_secs(1),
             refuse_after: Duration::from_secs(3),
             rules: self.rules,
         })
@@ -243,10 +242,7 @@ impl Small {
                 self.handle(state, index, Event::PageRead { to, page });
             }
             Command::Answer(id, reply) => state.answered(id, reply),
-            Command::Propose(change @ (Change::Sync { .. } | Change::InSync { .. })) => {
-                state.commit(&change);
-            }
-            Command::Propose(_) => {}
+            Command::Propose(change) => state.commit(&change),
         }
     }
 

@@ -60,7 +60,6 @@ impl Member {
             slots_len: 4,
             copies_max: 8,
             tick: Duration::from_millis(100),
-            suspect_after: Duration::from_secs(1),
             refuse_after: Duration::from_secs(3),
             rules: Rules::ALL,
         });
