@@ -43,12 +43,23 @@ const FLOOR_MAX: u64 = VERSION_MAX + (VERSION_MAX >> 1);
 pub const COUNT_RESERVE: u64 = 4_000 << COUNTER_BITS;
 
 /// The versions that the members of a cluster may give in one epoch (ADR 0038).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct VersionRange {
     /// Every version of an earlier epoch is below it.
     pub base: u64,
     /// Every version of the epoch is below it. It only grows.
     pub ceiling: u64,
+}
+
+impl VersionRange {
+    /// The range of the epoch that follows. Until the leader extends it, versions only count.
+    #[must_use]
+    pub const fn next_epoch(self) -> Self {
+        Self {
+            base: self.ceiling,
+            ceiling: self.ceiling.saturating_add(COUNT_RESERVE),
+        }
+    }
 }
 
 /// A version from elsewhere is too far ahead of the wall clock, or beyond [`VERSION_MAX`].

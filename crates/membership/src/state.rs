@@ -347,12 +347,8 @@ impl State {
     /// Every version of the new epoch is above every one that a member can give by an earlier
     /// epoch. That includes a member that does not hear of the new one.
     fn begin_epoch(&mut self) {
-        let base = self.versions.ceiling;
         self.epoch += 1;
-        self.versions = VersionRange {
-            base,
-            ceiling: base.saturating_add(COUNT_RESERVE),
-        };
+        self.versions = self.versions.next_epoch();
     }
 
     /// The change by which the leader lets versions follow the clock, if that is due. `newest` is

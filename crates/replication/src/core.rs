@@ -84,7 +84,7 @@ impl<E: Clone> Core<E> {
     pub fn handle(&mut self, now: Duration, event: Event<E>, out: &mut Vec<Command<E>>) {
         match event {
             Event::Start { disk, incarnation } => self.start(disk, incarnation),
-            Event::Topology(topology) => self.learn(now, &topology, out),
+            Event::Topology(topology) => self.apply(now, &topology, out),
             Event::Lease(lease) => {
                 self.lease = lease;
                 self.answer_pending(now, out);
@@ -117,21 +117,13 @@ impl<E: Clone> Core<E> {
         }
     }
 
-    /// Applies a topology of a later epoch, or follows a higher ceiling in the applied epoch.
-    fn learn(&mut self, now: Duration, topology: &Arc<Topology>, out: &mut Vec<Command<E>>) {
-        match &self.topology {
-            _ if topology.epoch < self.applied => {}
-            Some(applied) if topology.epoch == applied.epoch => {
-                if topology.versions.ceiling > applied.versions.ceiling {
-                    self.topology = Some(Arc::clone(topology));
-                }
-            }
-            _ => self.apply(now, topology, out),
-        }
-    }
-
-    /// Applies a topology: first the slots, then what was pending under the old one.
+    /// Applies a topology of a later epoch: first the slots, then what was pending under the old
+    /// one. After a start it may be the topology that the member had applied before.
     fn apply(&mut self, now: Duration, topology: &Arc<Topology>, out: &mut Vec<Command<E>>) {
+        let is_known = self.topology.is_some() && topology.epoch == self.applied;
+        if topology.epoch < self.applied || is_known {
+            return;
+        }
         let me = topology.members.get(usize::from(self.config.me.0));
         self.fit |= me.is_some_and(|me| me.incarnation == self.incarnation);
         self.fit |= !self.config.rules.hold(Rule::Agreed);

@@ -134,9 +134,8 @@ pub enum Event<E> {
         /// A value that is greater than that of each earlier start of this member.
         incarnation: u64,
     },
-    /// The member learned a topology, or a higher ceiling of the applied one. Epochs may be
-    /// skipped. R2: before the shell executes the commands, the store enters the range of versions
-    /// of the applied topology.
+    /// The member learned a topology. Epochs may be skipped. R2: the store enters the range of
+    /// versions of the applied epoch after [`Command::Save`], and before the rights are published.
     Topology(Arc<Topology>),
     /// The lease changed.
     Lease(Lease),

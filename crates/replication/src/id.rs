@@ -1,4 +1,4 @@
-//! Names of members, slots and epochs, and sets of members.
+//! Names of members, slots, epochs and versions, and sets of members.
 
 /// A member, by its position in [`Topology::members`](crate::Topology::members).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,6 +25,10 @@ impl Epoch {
         Self(self.0 + 1)
     }
 }
+
+/// The version of an entry or tombstone. The higher version of a key wins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version(pub u64);
 
 /// A set of at most 128 members.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

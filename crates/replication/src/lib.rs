@@ -8,12 +8,13 @@
 //! - An owner of a slot has every acknowledged write of the slot (R1, R4).
 //! - A member answers for a slot only while it is an owner, in sync, and holds a lease (R6).
 //! - Copies that may be stale are below the floor, so a read of them is a miss (R3).
-//! - All versions of a later epoch are above all versions of an earlier one (R2).
 //!
-//! Entry points: [`Core`], [`Event`], [`Command`], [`Topology`], [`Clock`]. [`Rule`] lists the
-//! rules, and each rule names the place where it is kept.
+//! The store of the shell assigns the versions. It keeps all versions of a later epoch above all
+//! versions of an earlier one (R2).
+//!
+//! Entry points: [`Core`], [`Event`], [`Command`], [`Topology`]. [`Rule`] lists the rules, and each
+//! rule names the place where it is kept.
 
-mod clock;
 mod core;
 mod event;
 mod id;
@@ -24,20 +25,17 @@ mod slot;
 mod slot_set;
 mod sync;
 mod topology;
-mod version;
 mod write;
 
-pub use clock::Clock;
 pub use core::{Config, Core};
 pub use event::{
     Attempt, Body, Command, Cursor, Disk, Event, Message, Page, PageRequest, Record, Reply,
     RequestId, Saved,
 };
-pub use id::{Epoch, MemberId, MemberSet, Slot};
+pub use id::{Epoch, MemberId, MemberSet, Slot, Version};
 pub use lease::Lease;
 pub use rights::{Rights, WriteRights};
 pub use rules::{Rule, Rules};
 pub use slot::{Role, SlotState};
 pub use slot_set::SlotSet;
 pub use topology::{Change, Layout, Member, StandIn, Status, Topology};
-pub use version::{Version, VersionRange};

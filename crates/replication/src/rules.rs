@@ -14,7 +14,7 @@ pub enum Rule {
     StoreAgain,
     /// R1: a write that was executed before the member lost the slot is refused (`write.rs`).
     Interrupted,
-    /// R2: versions stay in the range of the applied epoch (`clock.rs`, and the shell).
+    /// R2: versions stay in the range of the applied epoch (the shell).
     Range,
     /// R3: a successor that was not in sync raises its floor (`slot.rs`).
     Floor,

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::{Epoch, MemberId, MemberSet, Slot, Version, VersionRange};
+use crate::{Epoch, MemberId, MemberSet, Slot};
 
 /// Whether a member has what it should have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -104,9 +104,6 @@ pub struct StandIn {
 pub struct Topology {
     /// The number of this topology.
     pub epoch: Epoch,
-    /// R2: the versions of this epoch. Of two topologies of one epoch, the later has the higher
-    /// ceiling, and nothing else differs.
-    pub versions: VersionRange,
     /// The members, by their ids.
     pub members: Vec<Member>,
     /// The layout in force.
@@ -150,9 +147,6 @@ pub enum Change {
     CancelLayout,
     /// The next layout replaces the layout in force.
     ReplaceLayout,
-    /// The ceiling of the versions rises, in the same epoch. The leader proposes it regularly,
-    /// some seconds above its wall clock and above every version that the members have noted.
-    ExtendVersions(Version),
 }
 
 /// The owners and learners of a slot.
@@ -181,7 +175,6 @@ impl Topology {
         };
         let mut first = Self {
             epoch,
-            versions: VersionRange::default().next_epoch(),
             members: vec![member; members_len],
             layout,
             next_layout: None,
@@ -302,7 +295,6 @@ impl Topology {
     pub fn after(&self, change: &Change) -> Option<Self> {
         let mut next = self.clone();
         next.epoch = self.epoch.next();
-        next.versions = self.versions.next_epoch();
         let epoch = next.epoch;
         match change {
             Change::Down(id) => {
@@ -367,11 +359,6 @@ impl Topology {
                 }
                 next.layout = next.next_layout.take()?;
                 next.members.iter_mut().for_each(|m| m.ready = false);
-            }
-            Change::ExtendVersions(ceiling) => {
-                let mut extended = self.clone();
-                extended.versions.ceiling = *ceiling;
-                return (*ceiling > self.versions.ceiling).then_some(extended);
             }
         }
         next.choose_stand_ins();
@@ -483,19 +470,5 @@ mod tests {
         }
         let replaced = topology.after(&Change::ReplaceLayout).unwrap();
         assert_eq!(replaced.primary(SLOT), Some(B));
-    }
-
-    #[test]
-    fn versions_are_extended_in_an_epoch_and_begin_anew_above_it() {
-        let before = in_sync();
-        let ceiling = Version::from_ms(60_000);
-        let extend = Change::ExtendVersions(ceiling);
-        let extended = before.after(&extend).unwrap();
-        assert_eq!(extended.epoch, before.epoch);
-        assert_eq!(extended.versions.base, before.versions.base);
-        assert_eq!(extended.after(&extend), None);
-        let later = extended.after(&Change::Down(A)).unwrap();
-        assert_eq!(later.versions.base, ceiling);
-        assert_eq!(later.versions.ceiling, Version::from_ms(63_000));
     }
 }

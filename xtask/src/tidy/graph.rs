@@ -14,7 +14,8 @@ const MAY_IMPORT: [(&str, &str, &[&str]); 26] = [
     ("proto", "fonn-proto", &[]),
     ("crates/codec", "fonn-codec", &[]),
     ("crates/dashboard", "fonn-dashboard", &[]),
-    ("crates/replication", "fonn-replication", &[]),
+    // The proof alone has the clock of `fonn-base`. What ships imports nothing.
+    ("crates/replication", "fonn-replication", &["fonn-base"]),
     ("crates/reapi", "fonn-reapi", &[]),
     ("crates/http-client", "fonn-http-client", &[]),
     ("crates/oidc", "fonn-oidc", &["fonn-http-client"]),

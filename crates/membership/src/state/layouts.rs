@@ -1,8 +1,6 @@
 //! Layouts, stand-ins and the statuses of members: the part of the state that replication follows.
 
-use fonn_replication::{
-    Change as SlotChange, Epoch, MemberId, Slot, StandIn, Status, Topology, Version, VersionRange,
-};
+use fonn_replication::{Change as SlotChange, Epoch, MemberId, Slot, StandIn, Status, Topology};
 
 use super::{Change, Effect, State};
 use crate::member::{Member, Phase};
@@ -36,10 +34,6 @@ impl State {
         };
         Topology {
             epoch: Epoch(self.epoch),
-            versions: VersionRange {
-                base: Version(self.versions.base),
-                ceiling: Version(self.versions.ceiling),
-            },
             members,
             layout: self.placing.layout(),
             next_layout: self.next.as_ref().map(Placing::layout),

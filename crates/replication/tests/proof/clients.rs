@@ -77,7 +77,7 @@ impl World {
             return Some(None);
         };
         let store = &mut self.clusters[at.0].nodes[at.1].store;
-        store.clock.observe(found.version);
+        store.clock.hear(found.version);
         if self.random.percent(50) {
             store.fill(found.clone(), self.now);
         }
@@ -217,6 +217,10 @@ impl World {
             open.replaced = Some(Replaced { replaced, version });
         }
         self.log(|| format!("{at:?} executes {record:?}"));
+        let ceiling = self.clusters[at.0].raft.ceiling(admitted.epoch);
+        if version >= ceiling && self.setup.is_whole() {
+            self.error = Some(format!("out of range: {record:?}, below {ceiling:?}"));
+        }
         let executed = Executed {
             request,
             record,

@@ -1,7 +1,5 @@
 //! Faults of the simulation, and their end.
 
-use std::sync::Arc;
-
 use fonn_replication::{Change, Disk, Epoch, Event, Lease};
 
 use super::cluster::{Outcome, config, layout};
@@ -178,15 +176,15 @@ impl World {
         let applied = node.saved.as_ref().map(|saved| saved.applied);
         let position = applied.map(|epoch| self.clusters[at.0].raft.position(epoch));
         let learned = position.unwrap_or((latest - 1).saturating_sub(older));
-        let known = position.map(|position| Arc::clone(&self.clusters[at.0].raft.log[position]));
+        let known = position.map(|position| self.clusters[at.0].raft.log[position].clone());
         let node = &mut self.clusters[at.0].nodes[at.1];
         node.learned = learned;
         let (incarnation, through) = (node.incarnation, node.evicted);
         self.handle(at, Event::Start { disk, incarnation });
         self.handle(at, Event::Evicted { through });
-        if let Some(topology) = known {
+        if let Some(agreed) = known {
             self.clusters[at.0].nodes[at.1].learned += 1;
-            self.handle(at, Event::Topology(topology));
+            self.learn(at, agreed);
         }
     }
 

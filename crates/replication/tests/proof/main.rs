@@ -11,6 +11,7 @@
 
 mod bucket;
 mod clients;
+mod clock;
 mod cluster;
 mod exploration;
 mod faults;

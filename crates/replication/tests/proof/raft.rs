@@ -5,15 +5,47 @@
 
 use std::sync::Arc;
 
+use fonn_base::hlc::{VersionRange, at_ms};
 use fonn_replication::{Change, Epoch, Layout, MemberId, Slot, Status, Topology, Version};
 
 pub const LEASE_MS: u64 = 1_500;
 
 /// How far above the clock of the leader the range of versions ends.
-const EXTEND_MS: u64 = 4_000;
+const EXTEND_MS: u64 = 6_000;
+
+/// What the members agree on: a topology, and the range of versions of its epoch.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Agreed {
+    pub topology: Arc<Topology>,
+    pub versions: VersionRange,
+}
+
+impl Agreed {
+    pub fn first(topology: Topology) -> Self {
+        Self {
+            topology: Arc::new(topology),
+            versions: VersionRange::default().next_epoch(),
+        }
+    }
+
+    /// What is agreed on after a change, if it has an effect.
+    pub fn after(&self, change: &Change) -> Option<Self> {
+        self.topology.after(change).map(|topology| Self {
+            topology: Arc::new(topology),
+            versions: self.versions.next_epoch(),
+        })
+    }
+
+    /// The same epoch with a higher ceiling.
+    pub fn extended(&self, ceiling: Version) -> Self {
+        let mut extended = self.clone();
+        extended.versions.ceiling = ceiling.0.max(self.versions.ceiling);
+        extended
+    }
+}
 
 pub struct Raft {
-    pub log: Vec<Arc<Topology>>,
+    pub log: Vec<Agreed>,
     pub available_since: Option<u64>,
     /// Until when each member was promised not to be declared down.
     promised: Vec<u64>,
@@ -26,7 +58,7 @@ pub struct Raft {
 impl Raft {
     pub fn new(members: usize, layout: Arc<Layout>) -> Self {
         Self {
-            log: vec![Arc::new(Topology::first(members, layout))],
+            log: vec![Agreed::first(Topology::first(members, layout))],
             available_since: Some(0),
             promised: vec![LEASE_MS; members],
             heard: vec![0; members],
@@ -35,21 +67,32 @@ impl Raft {
         }
     }
 
-    pub fn topology(&self) -> &Arc<Topology> {
+    fn last(&self) -> &Agreed {
         self.log.last().expect("there is a first topology")
     }
 
-    /// The position of the first topology of an epoch in the log. Later ones have higher ceilings.
+    pub fn topology(&self) -> &Arc<Topology> {
+        &self.last().topology
+    }
+
+    /// The position of an epoch in the log. Later positions of the epoch have higher ceilings.
     pub fn position(&self, epoch: Epoch) -> usize {
-        self.log.partition_point(|topology| topology.epoch < epoch)
+        self.log
+            .partition_point(|agreed| agreed.topology.epoch < epoch)
+    }
+
+    /// The last ceiling of an epoch so far.
+    pub fn ceiling(&self, epoch: Epoch) -> Version {
+        let position = self.position(epoch.next());
+        Version(self.log[position - 1].versions.ceiling)
     }
 
     fn commit(&mut self, change: &Change, now: u64) {
-        if let Some(next) = self.topology().after(change) {
+        if let Some(next) = self.last().after(change) {
             if let Change::ProposeLayout(_) = change {
                 self.layout_since = now;
             }
-            self.log.push(Arc::new(next));
+            self.log.push(next);
         }
     }
 
@@ -95,10 +138,10 @@ impl Raft {
         if self.available_since.is_none() {
             return;
         }
-        let ceiling = self.topology().versions.ceiling;
-        let wall = Version::from_ms(wall_ms).max(self.noted);
-        if wall.plus_ms(EXTEND_MS - 1_000) > ceiling {
-            self.commit(&Change::ExtendVersions(wall.plus_ms(EXTEND_MS)), now);
+        let newest = at_ms(wall_ms).max(self.noted.0);
+        if newest + at_ms(EXTEND_MS - 1_000) > self.last().versions.ceiling {
+            let extended = self.last().extended(Version(newest + at_ms(EXTEND_MS)));
+            self.log.push(extended);
         }
         for index in 0..self.promised.len() {
             let member = MemberId(index as u8);

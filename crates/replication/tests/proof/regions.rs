@@ -4,12 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use fonn_base::hlc::at_ms;
 use fonn_replication::{
-    Change, Clock, Config, Core, Disk, Epoch, Event, Layout, Lease, MemberId, Record, Rule, Rules,
-    Slot, Topology, Version,
+    Change, Config, Core, Disk, Epoch, Event, Layout, Lease, MemberId, Record, Rule, Rules, Slot,
+    Topology, Version,
 };
 
 use super::bucket::Bucket;
+use super::raft::Agreed;
 use super::random::Random;
 use super::store::{Entry, Store};
 
@@ -21,7 +23,7 @@ const SLOW: usize = 1;
 struct Pair {
     cores: Vec<Core<Entry>>,
     stores: Vec<Store>,
-    topology: Topology,
+    agreed: Agreed,
     rules: Rules,
 }
 
@@ -43,7 +45,7 @@ impl Pair {
         let mut pair = Self {
             cores: vec![Core::new(config(0)), Core::new(config(1))],
             stores: vec![Store::new(1), Store::new(1)],
-            topology: Topology::first(2, Arc::new(layout)),
+            agreed: Agreed::first(Topology::first(2, Arc::new(layout))),
             rules,
         };
         for member in [FAST, SLOW] {
@@ -52,41 +54,46 @@ impl Pair {
                 incarnation: 1,
             };
             pair.handle(member, 0, start);
-            let (id, applied) = (MemberId(member as u8), pair.topology.epoch);
+            let (id, applied) = (MemberId(member as u8), pair.agreed.topology.epoch);
             pair.change(&Change::Sync {
                 member: id,
                 applied,
                 incarnation: 1,
             });
-            let applied = pair.topology.epoch;
+            let applied = pair.agreed.topology.epoch;
             pair.change(&Change::InSync {
                 member: id,
                 applied,
             });
         }
-        pair.extend(1_004_000);
+        pair.extend(1_006_000);
         pair
     }
 
     fn change(&mut self, change: &Change) {
-        self.topology = self.topology.after(change).expect("it has an effect");
-        self.learn(FAST, 0);
-        self.learn(SLOW, 0);
+        self.agree(self.agreed.after(change).expect("it has an effect"));
     }
 
     /// The leader extends the range up to a time of the wall clock.
     fn extend(&mut self, wall_ms: u64) {
-        self.change(&Change::ExtendVersions(Version::from_ms(wall_ms)));
+        self.agree(self.agreed.extended(version_of(wall_ms)));
+    }
+
+    fn agree(&mut self, agreed: Agreed) {
+        self.agreed = agreed;
+        self.learn(FAST, 0);
+        self.learn(SLOW, 0);
     }
 
     fn handle(&mut self, member: usize, at_ms: u64, event: Event<Entry>) {
         let mut out = Vec::new();
         self.cores[member].handle(Duration::from_millis(at_ms), event, &mut out);
-        self.stores[member].follow(&self.cores[member], self.rules);
     }
 
     fn learn(&mut self, member: usize, at_ms: u64) {
-        let topology = Arc::new(self.topology.clone());
+        self.stores[member].follow(&self.agreed, self.rules);
+        self.stores[member].enter();
+        let topology = Arc::clone(&self.agreed.topology);
         self.handle(member, at_ms, Event::Topology(topology));
         let lease = Lease::Until(Duration::from_millis(at_ms + 1_500));
         self.handle(member, at_ms, Event::Lease(lease));
@@ -101,6 +108,14 @@ impl Pair {
         let record = self.stores[member].execute(SLOT, applied, entry, (wall_ms, 0));
         record.expect("the range is not used up")
     }
+}
+
+fn version_of(wall_ms: u64) -> Version {
+    Version(at_ms(wall_ms))
+}
+
+fn next(version: Version) -> Version {
+    Version(version.0 + 1)
 }
 
 fn foreign(version: Version) -> Record<Entry> {
@@ -140,14 +155,14 @@ fn two_primaries(rules: Rules) -> [Record<Entry>; 2] {
 #[test]
 fn all_readers_of_a_bucket_agree_on_the_successors_write() {
     let own = two_primaries(Rules::ALL);
-    let between = foreign(own[0].version.next());
+    let between = foreign(next(own[0].version));
     assert_eq!(shown(own, Some(between)), [2]);
 }
 
 #[test]
 fn all_readers_of_a_bucket_agree_on_the_later_write_of_another_region() {
     let own = two_primaries(Rules::ALL);
-    let later = foreign(own[1].version.next());
+    let later = foreign(next(own[1].version));
     assert_eq!(shown(own, Some(later)), [99]);
 }
 
@@ -166,11 +181,11 @@ fn without_ranges_readers_of_a_bucket_see_the_write_of_the_failed_primary() {
 #[test]
 fn a_write_gets_above_what_another_region_wrote_when_the_leader_has_extended_the_range() {
     let mut pair = Pair::new(Rules::ALL);
-    let far_ahead = foreign(Version::from_ms(2_000_000));
-    pair.stores[FAST].clock.observe(far_ahead.version);
+    let far_ahead = foreign(version_of(2_000_000));
+    pair.stores[FAST].clock.hear(far_ahead.version);
     assert!(pair.write(FAST, 900, 1).version < far_ahead.version);
-    let noted = |store: &Store| Clock::noted(&store.clock);
+    let noted = |store: &Store| store.clock.wanted();
     let noted = pair.stores.iter().map(noted).max().expect("two members");
-    pair.change(&Change::ExtendVersions(noted.plus_ms(4_000)));
+    pair.agree(pair.agreed.extended(Version(noted.0 + at_ms(6_000))));
     assert!(pair.write(FAST, 901, 2).version > far_ahead.version);
 }

@@ -124,6 +124,11 @@ impl Setup {
         self.faults.contains(&fault)
     }
 
+    /// Whether all rules hold and the shell keeps its contract.
+    pub fn is_whole(&self) -> bool {
+        self.rules == Rules::ALL && self.shell == Shell::Correct
+    }
+
     /// Whether the judge can tell that a write replaced the one before it. Copies that come
     /// from the bucket or from another region cannot be told from lost ones.
     pub fn judges_replaced(&self) -> bool {

@@ -11,11 +11,12 @@ use std::time::Duration;
 
 use fonn_replication::{
     Attempt, Body, Change, Command, Config, Core, Disk, Epoch, Event, Layout, Lease, MemberId,
-    Message, Record, Reply, Rules, Saved, Slot, Status, Topology, WriteRights,
+    Message, Record, Reply, Rules, Saved, Slot, Status, Topology, Version, WriteRights,
 };
 use stateright::util::HashableHashSet;
 use stateright::{Model, Property};
 
+use super::raft::Agreed;
 use super::store::{Clearing, Entry, Key, Store, StoreLookup};
 use super::world::save;
 
@@ -60,7 +61,7 @@ struct Member {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
-    log: Vec<Arc<Topology>>,
+    log: Vec<Agreed>,
     members: Vec<Member>,
     network: HashableHashSet<(MemberId, Message<Entry>)>,
     /// The write of each key that is not answered, and its member.
@@ -136,7 +137,7 @@ impl Small {
         let members_len = usize::from(self.members);
         let first = Topology::first(members_len, self.layout(0));
         let mut state = State {
-            log: vec![Arc::new(first)],
+            log: vec![Agreed::first(first)],
             members: members.collect(),
             network: HashableHashSet::new(),
             open: vec![None; keys],
@@ -175,7 +176,7 @@ impl Small {
         }
         let in_sync = |m: &fonn_replication::Member| m.status == Status::InSync;
         assert!(state.topology().members.iter().all(in_sync));
-        state.log = vec![Arc::clone(state.topology())];
+        state.log = vec![state.last().clone()];
         state.members.iter_mut().for_each(|m| m.learned = 1);
         state
     }
@@ -195,14 +196,19 @@ impl Small {
         self.handle(state, index, Event::Evicted { through });
         // It knows the last topology that it applied, or begins with the latest one.
         let applied = state.members[index].core.applied();
-        let known = state.log.iter().position(|t| t.epoch == applied);
+        let known = state
+            .log
+            .iter()
+            .position(|agreed| agreed.topology.epoch == applied);
         state.members[index].learned = known.unwrap_or(state.log.len() - 1);
         self.learn(state, index);
     }
 
     fn learn(&self, state: &mut State, index: usize) {
-        let topology = Arc::clone(&state.log[state.members[index].learned]);
+        let agreed = state.log[state.members[index].learned].clone();
         state.members[index].learned += 1;
+        state.members[index].store.follow(&agreed, self.rules);
+        let topology = agreed.topology;
         let latest = state.members[index].learned == state.log.len();
         let up = topology.status(MemberId(index as u8)) != Status::Down;
         self.handle(state, index, Event::Topology(topology));
@@ -217,7 +223,6 @@ impl Small {
         let member = &mut state.members[index];
         let revision = member.core.revision();
         member.core.handle(NOW, event, &mut out);
-        member.store.follow(&member.core, self.rules);
         if let Some(executed) = &mut member.executed {
             executed.complete &= member.core.revision() == revision;
         }
@@ -236,7 +241,12 @@ impl Small {
                 member.store.clear(attempt, &slots, Clearing::UpToBase);
                 member.clearing.push(attempt);
             }
-            Command::Save(slots) => save(&mut member.saved, &member.core, slots),
+            Command::Save(slots) => {
+                if slots.is_none() {
+                    member.store.enter();
+                }
+                save(&mut member.saved, &member.core, slots);
+            }
             Command::ReadPage { to, request } => {
                 let page = member.store.page(request);
                 self.handle(state, index, Event::PageRead { to, page });
@@ -299,8 +309,12 @@ impl Small {
 }
 
 impl State {
-    fn topology(&self) -> &Arc<Topology> {
+    fn last(&self) -> &Agreed {
         self.log.last().expect("there is a first topology")
+    }
+
+    fn topology(&self) -> &Arc<Topology> {
+        &self.last().topology
     }
 
     fn answered(&mut self, id: u64, reply: Reply) {
@@ -314,9 +328,7 @@ impl State {
     }
 
     fn commit(&mut self, change: &Change) {
-        if let Some(next) = self.topology().after(change) {
-            self.log.push(Arc::new(next));
-        }
+        self.log.extend(self.last().after(change));
     }
 }
 
@@ -420,8 +432,9 @@ impl Model for Small {
             }
             Action::ExtendVersions => {
                 state.extensions += 1;
-                let ceiling = state.topology().versions.ceiling;
-                state.commit(&Change::ExtendVersions(ceiling.next()));
+                let ceiling = state.last().versions.ceiling;
+                let extended = state.last().extended(Version(ceiling + 1));
+                state.log.push(extended);
             }
             Action::Down(index) => {
                 state.downs += 1;

@@ -166,21 +166,6 @@ fn a_group_goes_on_where_it_was_after_an_epoch_that_changes_other_slots() {
 }
 
 #[test]
-fn a_higher_ceiling_changes_only_the_range_of_versions() {
-    let before = topology();
-    let (mut learner, _) = Member::started(B, Disk::Empty, &before);
-    let ceiling = before.versions.ceiling.plus_ms(1);
-    let extended = before.after(&Change::ExtendVersions(ceiling));
-    let extended = extended.expect("it has an effect");
-    let revision = learner.core.revision();
-    assert_eq!(learner.learn(&extended), []);
-    assert_eq!(learner.learn(&before), []);
-    let applied = learner.core.topology().expect("it has applied one");
-    assert_eq!(**applied, extended);
-    assert_eq!(learner.core.revision(), revision);
-}
-
-#[test]
 fn what_the_primary_cannot_feed_is_copied_in_full_and_the_rest_goes_on() {
     let mut topology = topology();
     let disk = was_in_sync_until(topology.epoch);

@@ -2,10 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use fonn_base::hlc::VersionRange;
+
 use fonn_replication::{
-    Attempt, Clock, Core, Cursor, Epoch, Page, PageRequest, Record, Rule, Rules, Slot, SlotSet,
-    Version, VersionRange,
+    Attempt, Cursor, Epoch, Page, PageRequest, Record, Rule, Rules, Slot, SlotSet, Version,
 };
+
+use super::clock::Clock;
+use super::raft::Agreed;
 
 pub type Key = u8;
 
@@ -103,26 +107,26 @@ impl Store {
         }
     }
 
-    fn set_range(&mut self, epoch: Epoch, range: VersionRange) {
-        (self.epoch, self.range) = (epoch, range);
-        self.clock.set_range(epoch, range);
-    }
-
-    /// Enters the range of versions of the topology that the core has applied.
-    pub fn follow(&mut self, core: &Core<Entry>, rules: Rules) {
-        let Some(topology) = core.topology() else {
-            return;
-        };
+    /// Notes the range of versions of a topology that the core applies. Floors go by it.
+    pub fn follow(&mut self, agreed: &Agreed, rules: Rules) {
         let range = match rules == Rules::without(Rule::Range) {
             true => VersionRange {
-                base: Version(0),
-                ceiling: Version(u64::MAX),
+                base: 0,
+                ceiling: u64::MAX,
             },
-            false => topology.versions,
+            false => agreed.versions,
         };
-        if (topology.epoch, range) != (self.epoch, self.range) {
-            self.set_range(topology.epoch, range);
+        let is_extended = self.epoch == agreed.topology.epoch;
+        (self.epoch, self.range) = (agreed.topology.epoch, range);
+        if is_extended {
+            self.enter();
         }
+    }
+
+    /// Assigns versions in the range. Before the applied epoch is saved, a crash could return the
+    /// member to an earlier epoch with versions of the later one.
+    pub fn enter(&mut self) {
+        self.clock.enter(self.range);
     }
 
     /// The epoch of the range of versions.
@@ -138,7 +142,11 @@ impl Store {
         entry: Entry,
         (wall_ms, now_ms): (u64, u64),
     ) -> Option<Record<Entry>> {
-        let version = self.clock.assign(admitted, wall_ms)?;
+        // In another epoch the member may not be the primary.
+        if admitted != self.epoch {
+            return None;
+        }
+        let version = self.clock.assign(wall_ms);
         // A copy from the bucket may have a version that the range does not have yet.
         if self.version(slot, entry.key()) >= version {
             return None;
@@ -155,7 +163,7 @@ impl Store {
 
     /// Keeps the newer version, with the later of both epochs.
     pub fn persist(&mut self, record: Record<Entry>, now_ms: u64) {
-        self.clock.observe(record.version);
+        self.clock.hear(record.version);
         let store = &mut self.slots[usize::from(record.slot.0)];
         if record.version <= store.hidden {
             return;
@@ -217,7 +225,7 @@ impl Store {
 
     /// Hides what the slots have up to the base of the range, for good.
     pub fn raise_floor(&mut self, slots: &SlotSet) {
-        let base = self.range.base;
+        let base = Version(self.range.base);
         for slot in slots.iter() {
             let store = &mut self.slots[usize::from(slot.0)];
             store.hidden = store.hidden.max(base);
@@ -249,7 +257,7 @@ impl Store {
             attempt,
             slots,
             how,
-            base: self.range.base,
+            base: Version(self.range.base),
             listed,
         });
     }
@@ -275,7 +283,8 @@ impl Store {
     /// Forgets the removals that a crash ended, and what only the process knew.
     pub fn crash(&mut self) {
         self.removals.clear();
-        self.set_range(Epoch(0), VersionRange::default());
+        (self.epoch, self.range) = (Epoch(0), VersionRange::default());
+        self.enter();
     }
 
     pub fn find(&self, slot: Slot, key: Key) -> StoreLookup {

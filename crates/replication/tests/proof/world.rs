@@ -13,7 +13,7 @@ use fonn_replication::{
 use super::bucket::Bucket;
 use super::clients::{Admitted, Executed, ReadFrom, Request};
 use super::cluster::{Cluster, TICK_MS};
-use super::raft::lost_slots;
+use super::raft::{Agreed, lost_slots};
 use super::random::Random;
 use super::setup::{Fault, Setup};
 use super::store::{Clearing, Entry};
@@ -216,7 +216,6 @@ impl World {
         let is_timed = matches!(&event, Event::Timer | Event::Start { .. });
         let node = &mut self.clusters[at.0].nodes[at.1];
         node.core.handle(now, event, &mut out);
-        node.store.follow(&node.core, self.setup.rules);
         let incarnation = node.incarnation;
         if is_timed {
             self.schedule(TICK_MS, Action::Timer(at, incarnation));
@@ -268,6 +267,9 @@ impl World {
             Command::Save(slots) => {
                 let node = &mut self.clusters[at.0].nodes[at.1];
                 node.lost_writes &= slots.is_some();
+                if slots.is_none() {
+                    node.store.enter();
+                }
                 save(&mut node.saved, &node.core, slots);
             }
             Command::ReadPage { to, request } => {
@@ -315,7 +317,11 @@ impl World {
         let position = self.clusters[at.0].raft.position(applied);
         for slot in slots.iter() {
             let cluster = &mut self.clusters[at.0];
-            let chosen = cluster.raft.log[position].stand_ins.get(&slot).copied();
+            let chosen = cluster.raft.log[position]
+                .topology
+                .stand_ins
+                .get(&slot)
+                .copied();
             if let Some(chosen) = chosen.filter(|c| usize::from(c.member.0) == at.1)
                 && !cluster.losses.contains_key(&(slot, chosen.since))
             {
@@ -351,7 +357,7 @@ impl World {
                 }
             }
             if is_heard {
-                let noted = self.clusters[c].nodes[n].store.clock.noted();
+                let noted = self.clusters[c].nodes[n].store.clock.wanted();
                 let granted = self.clusters[c].raft.grant(MemberId(n as u8), noted, now);
                 let incarnation = self.clusters[c].nodes[n].incarnation;
                 if let Some(until) = granted.filter(|_| hears) {
@@ -382,12 +388,22 @@ impl World {
         for _ in 0..behind {
             let cluster = &mut self.clusters[at.0];
             let node = &mut cluster.nodes[at.1];
-            let Some(topology) = cluster.raft.log.get(node.learned) else {
+            let Some(agreed) = cluster.raft.log.get(node.learned) else {
                 break;
             };
             node.learned += 1;
-            let topology = Arc::clone(topology);
-            self.handle(at, Event::Topology(topology));
+            let agreed = agreed.clone();
+            self.learn(at, agreed);
+        }
+    }
+
+    /// A member learns what was agreed on. The range of versions is in force before the commands of
+    /// the core are executed.
+    pub fn learn(&mut self, at: At, agreed: Agreed) {
+        let node = &mut self.clusters[at.0].nodes[at.1];
+        if node.alive {
+            node.store.follow(&agreed, self.setup.rules);
+            self.handle(at, Event::Topology(agreed.topology));
         }
     }
 
@@ -396,7 +412,7 @@ impl World {
         while self.clusters[c].topologies_seen < self.clusters[c].raft.log.len() {
             let seen = self.clusters[c].topologies_seen;
             let log = &self.clusters[c].raft.log;
-            let (before, after) = (Arc::clone(&log[seen - 1]), Arc::clone(&log[seen]));
+            let [before, after] = [seen - 1, seen].map(|at| Arc::clone(&log[at].topology));
             self.log(|| format!("topology {c}: {:?} {:?}", after.epoch, after.members));
             self.clusters[c].topologies_seen += 1;
             let lost = match lost_slots(&before, &after, self.setup.slots) {
