@@ -240,7 +240,7 @@ impl<E: Clone> Core<E> {
 
     /// Changes the states of some slots.
     pub(crate) fn change_slots(&mut self, slots: &SlotSet, change: impl Fn(&mut SlotState)) {
-        for slot in slots.iter() {
+        for slot in slots {
             if let Some(state) = self.slots.get_mut(slot.index()) {
                 change(state);
             }

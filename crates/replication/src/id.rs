@@ -1,4 +1,6 @@
-//! Names of members, slots, epochs and versions, and sets of members.
+//! Names of members, slots, epochs and versions, and sets of members and slots.
+
+use std::collections::BTreeSet;
 
 /// A member, by its position in [`Topology::members`](crate::Topology::members).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -13,6 +15,9 @@ impl Slot {
         usize::from(self.0)
     }
 }
+
+/// A set of slots.
+pub type SlotSet = BTreeSet<Slot>;
 
 /// The number of a topology. It only grows. Zero is before the first topology.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

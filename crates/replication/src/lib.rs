@@ -22,7 +22,6 @@ mod lease;
 mod rights;
 mod rules;
 mod slot;
-mod slot_set;
 mod sync;
 mod topology;
 mod write;
@@ -32,10 +31,9 @@ pub use event::{
     Attempt, Body, Command, Cursor, Disk, Event, Message, Page, PageRequest, Record, Reply,
     RequestId, Saved,
 };
-pub use id::{Epoch, MemberId, MemberSet, Slot, Version};
+pub use id::{Epoch, MemberId, MemberSet, Slot, SlotSet, Version};
 pub use lease::Lease;
 pub use rights::{Rights, WriteRights};
 pub use rules::{Rule, Rules};
 pub use slot::{Role, SlotState};
-pub use slot_set::SlotSet;
 pub use topology::{Change, Layout, Member, StandIn, Status, Topology};

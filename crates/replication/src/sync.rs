@@ -42,7 +42,7 @@ impl<E: Clone> Core<E> {
         };
         let mut copying = self.copying.clone();
         for copy in &mut copying {
-            copy.request.slots = copy.request.slots.iter().filter(goes_on).collect();
+            copy.request.slots.retain(goes_on);
             copy.asked = now;
         }
         copying.retain(|copy| !copy.request.slots.is_empty());
@@ -58,21 +58,20 @@ impl<E: Clone> Core<E> {
         let must_copy = self.numbered().filter(|(_, state)| state.must_copy());
         let mut due: SlotSet = must_copy.map(|(slot, _)| slot).collect();
         for copy in &self.copying {
-            due = due.without(&copy.request.slots);
+            due = &due - &copy.request.slots;
         }
         if !self.config.rules.hold(Rule::Copy) {
             return self.finish_copies(due, out);
         }
-        let mut groups: BTreeMap<(MemberId, Option<Epoch>), Vec<Slot>> = BTreeMap::new();
-        for slot in due.iter() {
+        let mut groups: BTreeMap<(MemberId, Option<Epoch>), SlotSet> = BTreeMap::new();
+        for slot in due {
             if let Some(primary) = self.primary(slot) {
                 let group = groups.entry((primary, self.feed_start(slot)));
-                group.or_default().push(slot);
+                group.or_default().insert(slot);
             }
         }
         let room = self.config.copies_max.saturating_sub(self.copying.len());
         for ((primary, after), slots) in groups.into_iter().take(room) {
-            let slots: SlotSet = slots.into_iter().collect();
             self.attempts += 1;
             let attempt = Attempt {
                 incarnation: self.incarnation,
@@ -158,15 +157,15 @@ impl<E: Clone> Core<E> {
     /// The requested slots that this member cannot feed, because its log misses changes since.
     /// `None` if it is not the primary of all of them, or not in sync.
     fn incomplete(&self, request: &PageRequest) -> Option<SlotSet> {
-        let mut incomplete = Vec::new();
-        for slot in request.slots.iter() {
+        let mut incomplete = SlotSet::new();
+        for &slot in &request.slots {
             let state = self.slots.get(slot.index()).filter(|state| state.leads())?;
             let feeds = |after: Epoch| state.floor <= after.next() && self.evicted <= after;
             if !request.after.is_none_or(feeds) && self.config.rules.hold(Rule::CompleteFeed) {
-                incomplete.push(slot);
+                incomplete.insert(slot);
             }
         }
-        Some(incomplete.into_iter().collect())
+        Some(incomplete)
     }
 
     /// The primary answers a request for a page.
@@ -207,7 +206,7 @@ impl<E: Clone> Core<E> {
     pub(crate) fn take_page(&mut self, now: Duration, page: Page<E>, out: &mut Vec<Command<E>>) {
         let found = self.copying.iter().position(|c| c.request == page.request);
         let Some(index) = found else { return };
-        let asked = |record: &Record<E>| page.request.slots.contains(record.slot);
+        let asked = |record: &Record<E>| page.request.slots.contains(&record.slot);
         out.extend(page.records.into_iter().filter(asked).map(Command::Persist));
         let Some(cursor) = page.next else {
             self.copying.swap_remove(index);
@@ -243,8 +242,8 @@ impl<E: Clone> Core<E> {
         let found = self.copying.iter().position(|c| c.request == *request);
         let Some(index) = found else { return };
         let mut copy = self.copying.swap_remove(index);
-        let rest = request.slots.without(slots);
-        self.change_slots(&request.slots.without(&rest), SlotState::forget_sync);
+        let rest = &request.slots - slots;
+        self.change_slots(&(&request.slots & slots), SlotState::forget_sync);
         if !rest.is_empty() {
             copy.request.slots = rest;
             copy.asked = now;

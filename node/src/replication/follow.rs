@@ -150,7 +150,7 @@ impl Driver {
             return;
         }
         let mut records = std::mem::take(&mut page.records);
-        records.retain(|record| page.request.slots.contains(record.slot));
+        records.retain(|record| page.request.slots.contains(&record.slot));
         if !replication.store(&self.engine, &records, self.base).await {
             return;
         }
@@ -360,7 +360,7 @@ impl Driver {
     }
 
     fn raise_floor(&self, slots: &CoreSlots) {
-        for slot in slots.iter() {
+        for slot in slots {
             self.replication.rights.raise_floor(slot.0, self.base);
         }
     }

@@ -226,7 +226,7 @@ impl Store {
     /// Hides what the slots have up to the base of the range, for good.
     pub fn raise_floor(&mut self, slots: &SlotSet) {
         let base = Version(self.range.base);
-        for slot in slots.iter() {
+        for &slot in slots {
             let store = &mut self.slots[usize::from(slot.0)];
             store.hidden = store.hidden.max(base);
             store.retain(|stored| stored.record.version > base);
@@ -239,7 +239,7 @@ impl Store {
         if how == Clearing::UpToBase {
             self.raise_floor(slots);
         }
-        for slot in slots.iter() {
+        for &slot in slots {
             let store = &mut self.slots[usize::from(slot.0)];
             if how == Clearing::Listed {
                 store.hidden = Version(0);
@@ -267,14 +267,14 @@ impl Store {
         let found = self.removals.iter().position(|r| r.attempt == attempt);
         let ended = found.map_or(0, |index| index + 1);
         for removal in self.removals.drain(..ended) {
-            for slot in removal.slots.iter() {
+            for &slot in &removal.slots {
                 let store = &mut self.slots[usize::from(slot.0)];
                 store.hidden = Version(0);
                 store.retain(|stored| !removal.listed.contains(&(slot, stored.record.version)));
             }
         }
         for removal in self.removals.iter().filter(|r| r.how == Clearing::UpToBase) {
-            for slot in removal.slots.iter() {
+            for &slot in &removal.slots {
                 self.slots[usize::from(slot.0)].hidden = removal.base;
             }
         }
@@ -311,7 +311,7 @@ impl Store {
         };
         let mut records = Vec::new();
         let mut next = None;
-        'slots: for slot in request.slots.iter() {
+        'slots: for slot in &request.slots {
             let store = &self.slots[usize::from(slot.0)];
             for (&key, stored) in store.keys.iter().filter(|(_, stored)| wanted(stored)) {
                 let [high, low] = slot.0.to_be_bytes();

@@ -315,7 +315,7 @@ impl World {
         // Until here, the former owner could acknowledge writes that only it had.
         let applied = node.core.applied();
         let position = self.clusters[at.0].raft.position(applied);
-        for slot in slots.iter() {
+        for &slot in slots {
             let cluster = &mut self.clusters[at.0];
             let chosen = cluster.raft.log[position]
                 .topology
