@@ -497,7 +497,7 @@ impl Cluster {
         self.participant.past.between(after, before)
     }
 
-    /// All that was agreed on: the map's source, and namespaces, users and settings.
+    /// All that was agreed on: the map's source, namespaces and users.
     #[must_use]
     pub fn state(&self) -> watch::Receiver<Arc<State>> {
         self.participant.states.clone()

@@ -76,8 +76,6 @@ pub struct State {
     pub namespaces: BTreeMap<String, Record>,
     /// Users by name; what they are, `users` reads.
     pub users: BTreeMap<String, Record>,
-    /// Settings that hold for the whole cluster and change while it runs.
-    pub settings: BTreeMap<String, Record>,
     /// Counts the changes of users and namespaces.
     pub users_revision: u64,
     /// The release that a member has to be of at least to understand this state: that with which
@@ -200,8 +198,6 @@ pub enum Change {
         /// The ceiling.
         ceiling: u64,
     },
-    /// Sets a record, or removes it.
-    Put(Put),
     /// Sets and removes all of these records, or none if users or namespaces were changed since
     /// the caller looked at them: what is right beside those of then may be wrong beside others.
     PutTogether {
@@ -236,7 +232,6 @@ impl Change {
             | Self::SetWeight { .. }
             | Self::SetReplicas(_)
             | Self::ExtendVersions { .. }
-            | Self::Put(_)
             | Self::PutTogether { .. } => Release::FIRST,
             // A newer one than this, whichever.
             Self::Unknown(_) => Release(u16::MAX, u16::MAX),
@@ -250,11 +245,7 @@ impl Change {
 
     /// Whether it changes logins or rights.
     pub(super) const fn concerns_users(&self) -> bool {
-        match self {
-            Self::Put(put) => !matches!(put.kind, RecordKind::Setting),
-            Self::PutTogether { .. } => true,
-            _ => false,
-        }
+        matches!(self, Self::PutTogether { .. })
     }
 }
 
@@ -265,8 +256,6 @@ pub enum RecordKind {
     Namespace,
     /// [`State::users`].
     User,
-    /// [`State::settings`].
-    Setting,
 }
 
 /// What became of a change.
@@ -485,10 +474,6 @@ impl State {
             Change::ExtendVersions { ceiling } => {
                 let ceiling = ceiling.min(VERSION_MAX);
                 self.versions.ceiling = self.versions.ceiling.max(ceiling);
-                Ok(Effect::Unseen)
-            }
-            Change::Put(put) => {
-                self.put(put)?;
                 Ok(Effect::Unseen)
             }
             Change::PutTogether { revision, puts } => self.put_together(revision, puts),

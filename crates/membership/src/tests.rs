@@ -36,12 +36,12 @@ fn assert_led_alike(before: &Status, after: &Status, silence_max: Duration) {
     }
 }
 
-fn setting(name: &str) -> Change {
-    Change::Put(Put {
-        kind: RecordKind::Setting,
-        name: name.to_owned(),
-        record: Some(Record("x".to_owned())),
-    })
+/// A ceiling of versions that no epoch reaches by itself.
+const CEILING: u64 = 1 << 50;
+
+/// A change that the map does not show: it raises the ceiling of versions.
+fn raised(ceiling: u64) -> Change {
+    Change::ExtendVersions { ceiling }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -175,19 +175,19 @@ async fn a_leader_that_is_cut_off_declares_no_member_down_and_follows_the_next()
     );
     let lost = nodes[old]
         .cluster
-        .propose(setting("lost"), Duration::from_millis(300))
+        .propose(raised(2 * CEILING), Duration::from_millis(300))
         .await;
     assert!(matches!(lost, Err(ChangeError::Unavailable(_))), "{lost:?}");
-    nodes[others[0]].propose(setting("kept")).await.unwrap();
+    nodes[others[0]].propose(raised(CEILING)).await.unwrap();
 
     world.links.heal();
     nodes[old].sees(&["a", "b", "c"], Active).await;
     let mut states = nodes[old].cluster.state();
     let state = states
-        .wait_for(|state| state.settings.contains_key("kept"))
+        .wait_for(|state| state.versions.ceiling >= CEILING)
         .await
         .unwrap();
-    assert!(!state.settings.contains_key("lost"));
+    assert!(state.versions.ceiling < 2 * CEILING);
     drop(state);
     nodes[old].status(|status| status.term > term).await;
     for node in nodes {
@@ -212,7 +212,7 @@ async fn without_a_quorum_the_map_stays_and_changes_wait_until_it_is_back() {
     let alone = nodes.remove(0);
     let refused = alone
         .cluster
-        .propose(setting("x"), Duration::from_secs(1))
+        .propose(raised(CEILING), Duration::from_secs(1))
         .await;
     assert!(
         matches!(refused, Err(ChangeError::Unavailable(_))),
@@ -236,8 +236,8 @@ async fn without_a_quorum_the_map_stays_and_changes_wait_until_it_is_back() {
     let mut options = world.options("b", Start::Join(vec![alone.address()]));
     options.listen = addresses[1].parse().unwrap();
     let second = world.start(options).await;
-    alone.propose(setting("y")).await.unwrap();
-    second.propose(setting("z")).await.unwrap();
+    alone.propose(raised(CEILING)).await.unwrap();
+    second.propose(raised(2 * CEILING)).await.unwrap();
     alone.sees(&["c"], Down).await;
     alone.stop().await;
     second.stop().await;
@@ -301,14 +301,14 @@ async fn a_member_that_restarts_twenty_times_is_the_same_and_disturbs_no_other()
             restarting.stop().await;
             restarting = world.join(&id, &nodes[round % 2]).await;
             restarting
-                .propose(setting(&format!("round-{round}")))
+                .propose(raised((round as u64 + 1) * CEILING))
                 .await
                 .unwrap();
         }
         assert_eq!(restarting.cluster.status().raft_id, raft_id);
         let mut states = restarting.cluster.state();
         let state = states
-            .wait_for(|state| state.settings.len() == 20)
+            .wait_for(|state| state.versions.ceiling >= 20 * CEILING)
             .await
             .unwrap()
             .clone();
@@ -335,11 +335,14 @@ async fn a_member_that_joins_when_the_log_is_cut_gets_a_snapshot_and_keeps_it() 
     // More than one piece of a snapshot.
     let record = "x".repeat(8 << 10);
     for number in 0..super::SNAPSHOT_ENTRIES + 100 {
-        let put = Change::Put(Put {
-            kind: RecordKind::Namespace,
-            name: (number % 100).to_string(),
-            record: Some(Record(format!("{number} {record}"))),
-        });
+        let put = Change::PutTogether {
+            revision: number,
+            puts: vec![Put {
+                kind: RecordKind::Namespace,
+                name: (number % 100).to_string(),
+                record: Some(Record(format!("{number} {record}"))),
+            }],
+        };
         founder.propose(put).await.unwrap();
     }
     let mut metrics = founder.cluster.participant.raft.metrics();

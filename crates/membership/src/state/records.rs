@@ -1,4 +1,4 @@
-//! Namespaces, users and settings: texts that are opaque to the state machine, within bounds.
+//! Namespaces and users: texts that are opaque to the state machine, within bounds.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ impl State {
         Ok(Effect::Unseen)
     }
 
-    pub(super) fn put(&mut self, put: Put) -> Result<(), Refusal> {
+    fn put(&mut self, put: Put) -> Result<(), Refusal> {
         let Put { kind, name, record } = put;
         let old = self.records(kind).get(&name);
         if old == record.as_ref() {
@@ -51,15 +51,12 @@ impl State {
         let records = match kind {
             RecordKind::Namespace => &mut self.namespaces,
             RecordKind::User => &mut self.users,
-            RecordKind::Setting => &mut self.settings,
         };
         match record {
             Some(record) => records.insert(name, record),
             None => records.remove(&name),
         };
-        if kind != RecordKind::Setting {
-            self.users_revision += 1;
-        }
+        self.users_revision += 1;
         Ok(())
     }
 
@@ -67,7 +64,6 @@ impl State {
         match kind {
             RecordKind::Namespace => &self.namespaces,
             RecordKind::User => &self.users,
-            RecordKind::Setting => &self.settings,
         }
     }
 

@@ -160,7 +160,7 @@ fn a_change_of_an_unknown_kind_changes_nothing_and_stays_as_it_is() {
     for text in [
         r#"{"Paint":{"in":"red"}}"#,
         r#""Sleep""#,
-        r#"{"Put":{"kind":"Paint","name":"x","record":null}}"#,
+        r#"{"PutTogether":{"puts":[{"kind":"Paint","name":"x","record":null}],"revision":0}}"#,
         r#"{"SetReplicas":70000}"#,
     ] {
         let change: Change = serde_json::from_str(text).unwrap();
@@ -263,12 +263,13 @@ fn a_cluster_is_formed_once_and_first() {
 fn what_is_not_allowed_is_refused_and_changes_nothing() {
     let state = formed();
     let long = "x".repeat(70_000);
-    let put = |name: &str, record: &str| {
-        Change::Put(Put {
+    let put = |name: &str, record: &str| Change::PutTogether {
+        revision: 0,
+        puts: vec![Put {
             kind: RecordKind::User,
             name: name.to_owned(),
             record: Some(Record(record.to_owned())),
-        })
+        }],
     };
     let odd = |change: fn(&mut MemberInfo)| {
         let mut info = info("b", 2);
@@ -302,23 +303,26 @@ fn what_is_not_allowed_is_refused_and_changes_nothing() {
 
 #[test]
 fn records_are_bounded_in_count_and_bytes() {
-    let mut state = formed();
-    let put = |number: usize, len: usize| {
-        Change::Put(Put {
-            kind: RecordKind::Namespace,
-            name: number.to_string(),
-            record: Some(Record("x".repeat(len))),
-        })
+    let put_all = |count: usize, len: usize| {
+        let mut state = formed();
+        loop {
+            let first = state.namespaces.len();
+            let put = |number: usize| Put {
+                kind: RecordKind::Namespace,
+                name: number.to_string(),
+                record: Some(Record("x".repeat(len))),
+            };
+            let change = Change::PutTogether {
+                revision: state.users_revision,
+                puts: (first..first + count).map(put).collect(),
+            };
+            if matches!(state.apply(change), Outcome::Refused(_)) {
+                return state;
+            }
+        }
     };
-    let accepted = (0..RECORDS_MAX + 10)
-        .filter(|&number| matches!(state.apply(put(number, 0)), Outcome::Applied { .. }))
-        .count();
-    assert_eq!(accepted, RECORDS_MAX);
-    let mut state = formed();
-    while matches!(
-        state.apply(put(state.namespaces.len(), RECORD_LEN_MAX)),
-        Outcome::Applied { .. }
-    ) {}
+    assert_eq!(put_all(TOGETHER_MAX, 0).namespaces.len(), RECORDS_MAX);
+    let state = put_all(1, RECORD_LEN_MAX);
     let bytes: usize = state.namespaces.values().map(|it| it.0.len()).sum();
     assert!(bytes <= RECORDS_LEN_MAX && bytes > RECORDS_LEN_MAX - 2 * RECORD_LEN_MAX);
     assert_eq!(state.epoch, 1);
@@ -373,10 +377,6 @@ fn records_change_together_or_not_at_all() {
         Outcome::Refused(Refusal::Full { .. })
     ));
     assert_eq!(state, before);
-    // Settings are no concern here.
-    let setting = Change::Put(put(RecordKind::Setting, "s", Some("x")));
-    state.apply(setting);
-    assert_eq!(state.users_revision, revision);
 }
 
 #[test]
@@ -386,7 +386,10 @@ fn the_text_of_a_record_is_never_shown() {
         name: "u".to_owned(),
         record: Some(Record("secret".to_owned())),
     };
-    let change = Change::Put(put);
+    let change = Change::PutTogether {
+        revision: 0,
+        puts: vec![put],
+    };
     let mut state = formed();
     state.apply(change.clone());
     assert!(!format!("{state:?} {change:?}").contains("secret"));
@@ -494,11 +497,7 @@ fn changes() -> impl Strategy<Value = Change> {
         weight,
         ..info(&id, raft_id)
     });
-    let kind = prop::sample::select(vec![
-        RecordKind::Namespace,
-        RecordKind::User,
-        RecordKind::Setting,
-    ]);
+    let kind = prop::sample::select(vec![RecordKind::Namespace, RecordKind::User]);
     let record = prop::option::of("[ab]?".prop_map(Record));
     let put = (kind, id(), record).prop_map(|(kind, name, record)| Put { kind, name, record });
     prop_oneof![
@@ -533,7 +532,6 @@ fn changes() -> impl Strategy<Value = Change> {
         (id(), 0..3u16).prop_map(|(id, weight)| Change::SetWeight { id, weight }),
         (0..5u8).prop_map(Change::SetReplicas),
         any::<u64>().prop_map(|ceiling| Change::ExtendVersions { ceiling }),
-        put.clone().prop_map(Change::Put),
         (id(), raft_id()).prop_map(|(id, raft_id)| Change::Miss { id, raft_id }),
         (0..4u64, prop::collection::vec(put, 0..4))
             .prop_map(|(revision, puts)| Change::PutTogether { revision, puts }),

@@ -196,14 +196,11 @@ async fn a_client_that_reaches_the_port_cannot_become_a_user_where_members_have_
     };
     let revision = node.cluster.state().borrow().users_revision;
     let mut members = participant::client(channel(&node).await);
-    for change in [
-        Change::Put(put(RecordKind::User)),
-        Change::Put(put(RecordKind::Namespace)),
-        Change::PutTogether {
+    for kind in [RecordKind::User, RecordKind::Namespace] {
+        let change = Change::PutTogether {
             revision,
-            puts: vec![put(RecordKind::User)],
-        },
-    ] {
+            puts: vec![put(kind)],
+        };
         // As a member that asks on behalf of another, too.
         for forwarded in [false, true] {
             let request = ProposeRequest {
