@@ -33,8 +33,6 @@ impl Role {
 pub struct SlotState {
     /// What the member does with the slot.
     pub role: Role,
-    /// Whether the member stands in because no owner was left.
-    pub stand_in: bool,
     /// Whether the member has every acknowledged write.
     pub in_sync: bool,
     /// The last epoch in which the member was in sync. The feed is asked for from here.
@@ -135,7 +133,6 @@ impl SlotState {
             _ => Role::None,
         };
         let stands_in = placement.stand_in.filter(|_| self.role.owns());
-        self.stand_in = stands_in.is_some();
         let has_role = was.role != Role::None && self.role != Role::None;
         let has_role = has_role || !step.rules.hold(Rule::Return);
         let continues = has_role && step.continuous(stands_in);
@@ -144,7 +141,7 @@ impl SlotState {
             self.synced = Some(to.epoch);
         }
         // R3: no owner was left, so what the store has may be stale, and a miss is right.
-        let raise_floor = self.stand_in && !self.in_sync && step.fit;
+        let raise_floor = stands_in.is_some() && !self.in_sync && step.fit;
         if raise_floor {
             self.reset_floor(to.epoch);
             self.in_sync = true;

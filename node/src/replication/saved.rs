@@ -31,7 +31,6 @@ const MAGIC: [u8; 8] = *b"FNSLOTS1";
 const SLOT_LEN: usize = 42;
 const MARK_LEN: usize = 8 + Mark::LEN;
 
-const STAND_IN: u8 = 1;
 const IN_SYNC: u8 = 2;
 const SYNCED: u8 = 4;
 
@@ -97,11 +96,7 @@ fn to_bytes(saved: &SavedSlots) -> Vec<u8> {
     for (state, hidden) in slots {
         out.push(role_number(state.role));
         let flag = |is: bool, flag| if is { flag } else { 0 };
-        out.push(
-            flag(state.stand_in, STAND_IN)
-                | flag(state.in_sync, IN_SYNC)
-                | flag(state.synced.is_some(), SYNCED),
-        );
+        out.push(flag(state.in_sync, IN_SYNC) | flag(state.synced.is_some(), SYNCED));
         let synced = state.synced.unwrap_or_default();
         for epoch in [synced, state.floor, state.led_since, state.handed_over] {
             out.extend_from_slice(&epoch.0.to_le_bytes());
@@ -159,7 +154,6 @@ fn slot(bytes: &[u8; SLOT_LEN]) -> Option<(SlotState, u64)> {
     let synced = Epoch(numbers.next()?);
     let state = SlotState {
         role: role_of(*role)?,
-        stand_in: flags & STAND_IN != 0,
         in_sync: flags & IN_SYNC != 0,
         synced: (flags & SYNCED != 0).then_some(synced),
         floor: Epoch(numbers.next()?),
@@ -195,7 +189,6 @@ mod tests {
         let mut slots = vec![SlotState::default(); usize::from(SLOT_COUNT)];
         slots[3] = SlotState {
             role: Role::Owner,
-            stand_in: true,
             in_sync: true,
             synced: Some(Epoch(9)),
             floor: Epoch(5),

@@ -239,7 +239,6 @@ fn a_member_that_lost_writes_is_not_fit_after_a_further_clean_start() {
     assert_eq!(topology.primary(Slot(0)), Some(A), "it stands in");
     let state = SlotState {
         role: Role::Primary,
-        stand_in: true,
         in_sync: true,
         synced: Some(topology.epoch),
         ..SlotState::default()
