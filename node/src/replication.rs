@@ -106,8 +106,6 @@ pub struct Replication {
     base_now: AtomicU64,
     /// Where the log was when each epoch was applied, the oldest first.
     marks: Mutex<VecDeque<(Epoch, Mark)>>,
-    /// The epoch that each member has told to have applied, by its number.
-    told: Mutex<HashMap<u8, u64>>,
     /// The names of the members, by their numbers.
     names: Mutex<Arc<[Option<String>]>>,
     /// The writes whose answers are awaited.
@@ -160,7 +158,6 @@ impl Replication {
             epoch_now: AtomicU64::new(0),
             base_now: AtomicU64::new(NO_BASE),
             marks: Mutex::default(),
-            told: Mutex::default(),
             names: Mutex::new(Arc::from(Vec::new())),
             waiting: Mutex::default(),
             last_request: AtomicU64::new(0),
@@ -289,8 +286,10 @@ impl Replication {
     }
 
     /// The epoch that a member has told to have applied.
-    fn told(&self, member: MemberId) -> u64 {
-        self.told.lock().get(&member.0).copied().unwrap_or(0)
+    fn told(&self, member: MemberId) -> Epoch {
+        let cell = self.core.lock();
+        let core = cell.core.as_ref();
+        core.map_or(Epoch(0), |core| core.told_epoch(member))
     }
 
     /// Where the log was when this member applied the epoch after `epoch`. `None` if that is not
@@ -313,11 +312,6 @@ impl Replication {
     /// Passes an event to the core. What the core commands is executed by the task of [`follow`],
     /// but for answers, which are given at once.
     fn handle(&self, event: CoreEvent<Entry>) {
-        if let CoreEvent::Message(message) = &event {
-            let mut told = self.told.lock();
-            let epoch = told.entry(message.from.0).or_default();
-            *epoch = message.epoch.0.max(*epoch);
-        }
         let commands = self.decide(event);
         if !commands.is_empty() {
             self.give_task(Task::Commands(commands));

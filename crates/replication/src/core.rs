@@ -302,7 +302,8 @@ impl<E> Core<E> {
     }
 
     /// The epoch that a member has told to have applied.
-    pub(crate) fn told_epoch(&self, member: MemberId) -> Epoch {
+    #[must_use]
+    pub fn told_epoch(&self, member: MemberId) -> Epoch {
         let told = self.told.get(usize::from(member.0));
         told.copied().unwrap_or_default()
     }

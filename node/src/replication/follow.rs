@@ -423,7 +423,7 @@ impl Driver {
         match command {
             CoreCommand::Send(to, message) => {
                 let is_told =
-                    matches!(message.body, Body::Status) && replication.told(to) >= message.epoch.0;
+                    matches!(message.body, Body::Status) && replication.told(to) >= message.epoch;
                 if !is_told {
                     let engine = Arc::clone(&self.engine);
                     let sent = replication.send(engine, to, message);
