@@ -1,10 +1,9 @@
 //! R6: what a member may answer, and which members need a write.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::core::Core;
-use crate::{MemberId, MemberSet, Rule, Slot, Topology};
+use crate::{MemberSet, Rule, Slot};
 
 /// What a member may do with the requests of a slot while it holds a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -89,18 +88,6 @@ impl<E> Core<E> {
         let mut targets = placement.owners.with(placement.learners);
         targets.remove(self.config.me);
         targets
-    }
-
-    /// The primary of a slot by the applied topology.
-    #[must_use]
-    pub fn primary(&self, slot: Slot) -> Option<MemberId> {
-        self.topology.as_ref()?.primary(slot)
-    }
-
-    /// The applied topology, if this process has applied one.
-    #[must_use]
-    pub fn topology(&self) -> Option<&Arc<Topology>> {
-        self.topology.as_ref()
     }
 
     /// R4: whether no former owner of a slot can answer reads any more.

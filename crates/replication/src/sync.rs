@@ -65,7 +65,7 @@ impl<E: Clone> Core<E> {
         }
         let mut groups: BTreeMap<(MemberId, Option<Epoch>), SlotSet> = BTreeMap::new();
         for slot in due {
-            if let Some(primary) = self.primary(slot) {
+            if let Some(primary) = self.topology.as_ref().and_then(|it| it.primary(slot)) {
                 let group = groups.entry((primary, self.feed_start(slot)));
                 group.or_default().insert(slot);
             }

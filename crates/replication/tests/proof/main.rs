@@ -2,7 +2,7 @@
 //!
 //! - `simulation.rs` runs seeds of a cluster with faults, and `judge.rs` judges each read.
 //! - `exploration.rs` visits all states of small clusters with few faults (`small.rs`).
-//! - `steps.rs` has single steps of one core.
+//! - `steps.rs` has single steps of one core, and `topology.rs` single changes of a topology.
 //! - `mutations.rs` switches rules off one by one, and expects that the proof notices.
 //!
 //! `FONN_REPLICATION_SEEDS` sets how many seeds run, and `FONN_REPLICATION_SEED` replays one.
@@ -25,4 +25,5 @@ mod simulation;
 mod small;
 mod steps;
 mod store;
+mod topology;
 mod world;

@@ -3,10 +3,11 @@
 //! The model is one service that members reach over links of their own. It is available while a
 //! majority of members reaches it. A member is declared down when its last lease is over.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fonn_base::hlc::{VersionRange, at_ms};
-use fonn_replication::{Change, Epoch, Layout, MemberId, Slot, Status, Topology, Version};
+use fonn_replication::{Change, Epoch, Layout, Member, MemberId, Slot, Status, Topology, Version};
 
 pub const LEASE_MS: u64 = 1_500;
 
@@ -58,7 +59,7 @@ pub struct Raft {
 impl Raft {
     pub fn new(members: usize, layout: Arc<Layout>) -> Self {
         Self {
-            log: vec![Agreed::first(Topology::first(members, layout))],
+            log: vec![Agreed::first(first_topology(members, layout))],
             available_since: Some(0),
             promised: vec![LEASE_MS; members],
             heard: vec![0; members],
@@ -157,6 +158,26 @@ impl Raft {
             self.commit(&Change::CancelLayout, now);
         }
     }
+}
+
+/// The first topology, in which no member is in sync.
+pub fn first_topology(members_len: usize, layout: Arc<Layout>) -> Topology {
+    let epoch = Epoch(1);
+    let member = Member {
+        status: Status::Syncing,
+        since: epoch,
+        ready: false,
+        incarnation: 0,
+    };
+    let first = Topology {
+        epoch,
+        members: vec![member; members_len],
+        layout,
+        next_layout: None,
+        proposed: epoch,
+        stand_ins: BTreeMap::new(),
+    };
+    first.with_stand_ins(epoch)
 }
 
 /// The slots of which all owners were lost between two topologies, so that another member stands

@@ -7,11 +7,11 @@ use std::time::Duration;
 use fonn_base::hlc::at_ms;
 use fonn_replication::{
     Change, Config, Core, Disk, Epoch, Event, Layout, Lease, MemberId, Record, Rule, Rules, Slot,
-    Topology, Version,
+    Version,
 };
 
 use super::bucket::Bucket;
-use super::raft::Agreed;
+use super::raft::{Agreed, first_topology};
 use super::random::Random;
 use super::store::{Entry, Store};
 
@@ -45,7 +45,7 @@ impl Pair {
         let mut pair = Self {
             cores: vec![Core::new(config(0)), Core::new(config(1))],
             stores: vec![Store::new(1), Store::new(1)],
-            agreed: Agreed::first(Topology::first(2, Arc::new(layout))),
+            agreed: Agreed::first(first_topology(2, Arc::new(layout))),
             rules,
         };
         for member in [FAST, SLOW] {

@@ -16,7 +16,7 @@ use fonn_replication::{
 use stateright::util::HashableHashSet;
 use stateright::{Model, Property};
 
-use super::raft::Agreed;
+use super::raft::{Agreed, first_topology};
 use super::store::{Clearing, Entry, Key, Store, StoreLookup};
 use super::world::save;
 
@@ -135,7 +135,7 @@ impl Small {
         });
         let keys = usize::from(self.slots) * usize::from(self.keys_per_slot);
         let members_len = usize::from(self.members);
-        let first = Topology::first(members_len, self.layout(0));
+        let first = first_topology(members_len, self.layout(0));
         let mut state = State {
             log: vec![Agreed::first(first)],
             members: members.collect(),

@@ -9,6 +9,7 @@ use fonn_replication::{
     SlotState, Topology, Version, WriteRights,
 };
 
+use super::raft::first_topology;
 use super::store::Entry;
 
 const NOW: Duration = Duration::from_secs(1);
@@ -26,7 +27,7 @@ fn topology() -> Topology {
     let rows = [vec![A, B], vec![A, B], vec![A, B], vec![C, B]];
     let members = [A, B, C].into_iter().collect();
     let layout = Layout::new(&rows, members).expect("rows of equal length");
-    let mut topology = Topology::first(3, Arc::new(layout));
+    let mut topology = first_topology(3, Arc::new(layout));
     for member in [A, B, C] {
         let applied = topology.epoch;
         let asks = Change::Sync {
@@ -234,7 +235,7 @@ fn a_member_that_lost_writes_is_not_fit_after_a_further_clean_start() {
     let rows = vec![vec![B]; 4];
     let members = [A, B].into_iter().collect();
     let layout = Layout::new(&rows, members).expect("rows of equal length");
-    let mut topology = Topology::first(2, Arc::new(layout));
+    let mut topology = first_topology(2, Arc::new(layout));
     topology = topology.after(&Change::Down(B)).expect("it has an effect");
     assert_eq!(topology.primary(Slot(0)), Some(A), "it stands in");
     let state = SlotState {
