@@ -427,12 +427,13 @@ impl Engine {
         None
     }
 
-    /// Gives no version any more that is not above this version.
+    /// Gives no version any more that is not above this version, once the range contains it: a copy
+    /// may have come from another region.
     ///
     /// # Errors
     /// If it is more than a year ahead of the clock.
     pub fn observe(&self, version: Version) -> Result<(), PutError> {
-        let observed = self.ledger.hlc.observe(version);
+        let observed = self.ledger.hlc.hear(version);
         observed.map_err(|_| {
             PutError::Malformed("its version is more than a year ahead of this member's clock")
         })

@@ -195,11 +195,7 @@ impl Driver {
         };
         // What is written by this epoch is behind the mark, and all before it may be as well.
         let mark = self.engine.mark().await.ok();
-        let engine = Arc::clone(&self.engine);
         let range = state.versions;
-        // It blocks on the disk.
-        let reserved = tokio::task::spawn_blocking(move || engine.reserve_range(range));
-        let _ = reserved.await;
         let own = state.members.get(&self.replication.own);
         let me = own.filter(|it| it.is_live()).map(|it| MemberId(it.number));
         let lost = self.lost(&topology);
@@ -230,6 +226,11 @@ impl Driver {
             }
         }
         self.save().await;
+        // By the epoch before, no version of this range is given: a start may be one of that.
+        let engine = Arc::clone(&self.engine);
+        // It blocks on the disk.
+        let reserved = tokio::task::spawn_blocking(move || engine.reserve_range(range));
+        let _ = reserved.await;
         self.publish(state, topology);
         self.execute(commands).await;
     }

@@ -251,6 +251,24 @@ proptest! {
 }
 
 #[tokio::test]
+async fn a_copy_from_another_region_does_not_move_the_clock_out_of_its_range() {
+    let rig = Rig::new(Choice::default());
+    let versions = rig.engine().versions();
+    let (base, ceiling) = (BASE + 10, BASE + 1_000_000);
+    versions.enter(VersionRange { base, ceiling });
+    let theirs = ceiling + 5;
+    assert_eq!(
+        put(rig.engine(), &entry("k", theirs, false)).await,
+        Ok(true)
+    );
+    assert!((base..ceiling).contains(&versions.next()));
+    // The leader extends the range above what was noted.
+    let ceiling = ceiling + 100;
+    versions.enter(VersionRange { base, ceiling });
+    assert!((theirs..ceiling).contains(&versions.next()));
+}
+
+#[tokio::test]
 async fn a_version_ahead_of_the_clock_moves_the_clock_and_outlives_a_kill() {
     let mut rig = Rig::new(Choice::default());
     let far = (START_MS + 3_600_000) << 16;
