@@ -35,7 +35,7 @@ fn ended(
 
 #[test]
 fn a_bad_flag_ends_in_code_2_and_a_sentence_that_names_it() -> Result<()> {
-    let cases: [(&[&str], &[&str]); 17] = [
+    let cases: [(&[&str], &[&str]); 16] = [
         (&["--ram-budget", "banana"], &["--ram-budget", "banana"]),
         (&["--disk-budget", "10x"], &["--disk-budget", "10x"]),
         (&["--ram-budget", "1"], &["--ram-budget", "at least"]),
@@ -73,10 +73,6 @@ fn a_bad_flag_ends_in_code_2_and_a_sentence_that_names_it() -> Result<()> {
         ),
         (&["--node-id", "a"], &["--node-id", "--cluster-listen"]),
         (
-            &["--node-id", "a", "--cluster-listen", "127.0.0.1:1"],
-            &["--cluster-listen", "--bootstrap", "--join"],
-        ),
-        (
             &[
                 "--node-id",
                 "a",
@@ -100,6 +96,18 @@ fn a_bad_flag_ends_in_code_2_and_a_sentence_that_names_it() -> Result<()> {
     let (code, text) = refused(&[], &[("FONN_RAM_BUDGET", "banana")])?;
     assert_eq!(code, Some(2), "{text}");
     assert!(text.contains("banana"), "{text}");
+    Ok(())
+}
+
+#[test]
+fn a_new_member_is_told_to_form_a_cluster_or_to_join_one() -> Result<()> {
+    let listen = free_address()?.to_string();
+    let (code, text) = refused(&["--node-id", "a", "--cluster-listen", &listen], &[])?;
+    // Its disk said so, not its flags.
+    assert_eq!(code, Some(1), "{text}");
+    for part in ["no cluster yet", "--bootstrap", "--join"] {
+        assert!(text.contains(part), "it says nothing of {part}: {text}");
+    }
     Ok(())
 }
 
