@@ -414,7 +414,8 @@ fn removes(command: &Command<'_>) -> bool {
     }
 }
 
-/// Nothing changed, so no member has to be told.
+/// Nothing changed, so no member has to be told. A set that was too large has removed what it
+/// should have replaced.
 fn is_unchanged(outcome: &Outcome<'_>) -> bool {
     matches!(
         outcome,
@@ -424,8 +425,7 @@ fn is_unchanged(outcome: &Outcome<'_>) -> bool {
             | Outcome::NotFound
             | Outcome::NotANumber
             | Outcome::Overflow
-            | Outcome::Failed(_)
-    )
+    ) || matches!(outcome, Outcome::Failed(failure) if *failure != Failure::TooLarge)
 }
 
 /// The answer to a command that no member can execute at the moment: better no value than an old

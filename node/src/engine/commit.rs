@@ -8,7 +8,7 @@ use fonn_base::entry::{Meta, Space};
 use fonn_codec::frame::Header;
 use fonn_codec::{CodecId, CodecSpec, Encoding};
 use fonn_disk_tier::{DiskEntry, DiskObserver, DiskTier, Durability, Write, WriteKind};
-use fonn_proto::{Command, Failure, Version};
+use fonn_proto::{Command, Failure, StoreMode, Version};
 use fonn_ram_tier::{INLINE_LEN_MAX, NewEntry, ShardGuard, SlotId, Stored, StoredIn};
 
 use super::fetch::From;
@@ -121,7 +121,8 @@ impl Engine {
     /// Carries out a change. Returns whether RAM may have grown.
     ///
     /// # Errors
-    /// Why the disk refuses; nothing was changed then.
+    /// Why the disk refuses; nothing was changed then. A set of a value that is too large has
+    /// removed what it should have replaced: the client may find that no more.
     pub(super) fn commit(
         &self,
         shard: &mut ShardGuard<'_>,
@@ -139,7 +140,19 @@ impl Engine {
             _ => false,
         };
         let is_put = change.version().is_some() && !matches!(change, Change::Remove(_));
-        let grown = self.carry_out(shard, target, change, now_s, acks)?;
+        let replaces = match (target.job.command, &change) {
+            (Command::Store(store), Change::PutRequest(meta))
+                if store.mode == StoreMode::Set && store.compare.is_none() =>
+            {
+                Some(meta.version)
+            }
+            _ => None,
+        };
+        let carried_out = self.carry_out(shard, target, change, now_s, acks);
+        if let (Err(Refused::Failed(Failure::TooLarge)), Some(version)) = (&carried_out, replaces) {
+            self.carry_out(shard, target, Change::Remove(version), now_s, acks)?;
+        }
+        let grown = carried_out?;
         if is_put && (target.is_use() || was_fetched) {
             let (space, key) = (target.job.space, target.job.command.key());
             if let Some(slot) = shard.find(target.hash, space, key) {

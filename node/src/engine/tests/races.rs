@@ -112,6 +112,29 @@ async fn a_late_tombstone_is_not_queued_behind_a_newer_write() {
 }
 
 #[tokio::test]
+async fn a_set_that_is_too_large_for_ram_removes_what_it_should_have_replaced() {
+    let rig = Rig::new(Choice {
+        ram_bytes: 512 << 10,
+        value_len_max: 400 << 10,
+        disk_value_len_max: 400 << 10,
+        ..Choice::default()
+    });
+    let long = vec![7; 400 << 10];
+    assert!(!rig.engine().fits_ram(1, long.len()));
+    for _ in 0..2 {
+        rig.set("k", b"old").await;
+        let (mut acks, mut scratch) = (Acks::default(), Vec::new());
+        let command = set("k", &long);
+        let job = job(&command);
+        let outcome = rig.engine().execute(&job, &mut acks, &mut scratch);
+        assert_eq!(outcome.await, Outcome::Failed(Failure::TooLarge));
+        assert_eq!(acks.wait().await, []);
+        assert_eq!(rig.get("k").await, None);
+        evict_all(rig.engine());
+    }
+}
+
+#[tokio::test]
 async fn an_entry_that_ram_refuses_does_not_uncover_the_older_one_on_disk() {
     // The longest value that the check lets pass takes more than the half of the budget that RAM
     // gives to one entry: it is rounded to pages.
