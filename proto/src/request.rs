@@ -275,6 +275,13 @@ impl Reply<'_> {
         }
     }
 
+    /// Whether wording it takes as long as many commands: the answer is computed from the value.
+    #[inline]
+    #[must_use]
+    pub fn is_computed(&self) -> bool {
+        matches!(self, Self::Resp(reply) if reply.is_computed())
+    }
+
     /// Words what comes after the last command (`END`, a sum), or the whole of [`Body::Answer`].
     #[inline]
     pub fn finish(&mut self, out: &mut Out) {

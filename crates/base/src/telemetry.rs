@@ -42,11 +42,13 @@ impl Default for LogFilter {
 }
 
 /// What openraft says while members come and go belongs to every start and end of a cluster; an
-/// operator that wants to read it names it.
+/// operator that wants to read it names it. h2 has a line for each frame that a stranger sends
+/// amiss, hundreds a second.
 fn quiet() -> Targets {
     Targets::new()
         .with_target("openraft", LevelFilter::ERROR)
         .with_target("openraft::replication", LevelFilter::OFF)
+        .with_target("h2", LevelFilter::ERROR)
 }
 
 impl FromStr for LogFilter {

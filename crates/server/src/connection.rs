@@ -367,6 +367,7 @@ impl<'c, S: Service> Driver<'c, S> {
                         self.count(Event::ProtocolError, 1);
                     }
                     let mut reply = request.reply;
+                    let is_computed = reply.is_computed();
                     let space = self.guard.space(request.database);
                     self.space = Some(space);
                     // Whether it was about the login, or was refused.
@@ -405,7 +406,7 @@ impl<'c, S: Service> Driver<'c, S> {
                         }
                         self.send().await?;
                     }
-                    self.turn += 1;
+                    self.turn += if is_computed { TURN_MAX } else { 1 };
                     self.breathe().await;
                     if unseen == 0 {
                         self.look_ahead(dialect, space, &data[parsed.consumed..]);

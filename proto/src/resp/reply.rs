@@ -178,6 +178,12 @@ impl<'a> Reply<'a> {
         }
     }
 
+    /// Whether the answer is computed from the whole of a value.
+    #[inline]
+    pub(crate) fn is_computed(&self) -> bool {
+        matches!(self.form, Form::BitCount(_) | Form::Lcs(_))
+    }
+
     /// Whether the client wants to be told when the request is for another member.
     #[inline]
     pub(crate) fn redirects(&self) -> Redirects {

@@ -101,8 +101,15 @@ fn bit_of(value: &[u8], offset: u64) -> bool {
 
 /// How many bits are set.
 fn bit_count(value: &[u8], range: Option<BitRange>) -> i64 {
-    let ones =
-        |bytes: &[u8]| -> i64 { bytes.iter().map(|byte| i64::from(byte.count_ones())).sum() };
+    let ones = |bytes: &[u8]| -> i64 {
+        // Eight at a time: a long value would take milliseconds otherwise.
+        let (words, rest) = bytes.as_chunks::<8>();
+        let of_words = words
+            .iter()
+            .map(|word| u64::from_ne_bytes(*word).count_ones());
+        let of_rest = rest.iter().map(|byte| byte.count_ones());
+        of_words.chain(of_rest).map(i64::from).sum()
+    };
     let Some(range) = range else {
         return ones(value);
     };
