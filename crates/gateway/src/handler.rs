@@ -87,6 +87,8 @@ struct Inner<S: Store> {
     exchanges: Arc<Semaphore>,
     /// Blobs that are split or spliced.
     reworks: Semaphore,
+    /// Long trees that are looked into.
+    trees: Semaphore,
     uploads: Uploads,
     verifier: Arc<Verifier>,
     probation: Probation,
@@ -151,6 +153,7 @@ impl<S: Store> Front<S> {
             operations: Arc::new(Semaphore::new(OPERATIONS_MAX)),
             exchanges: Arc::new(Semaphore::new(exchange::EXCHANGES_MAX)),
             reworks: Semaphore::new(remote::REWORKS_MAX),
+            trees: Semaphore::new(remote::TREES_MAX),
             uploads: Uploads::default(),
             verifier: Arc::default(),
         }))
@@ -198,6 +201,11 @@ impl<S: Store> Front<S> {
     /// Turns of calls that hash a blob.
     pub(crate) fn reworks(&self) -> &Semaphore {
         &self.0.reworks
+    }
+
+    /// Turns of calls that look into a long tree.
+    pub(crate) fn trees(&self) -> &Semaphore {
+        &self.0.trees
     }
 
     /// Uploads of blobs over gRPC.

@@ -23,6 +23,7 @@ mod references;
 mod resource;
 pub mod status;
 mod upload;
+mod wire;
 mod zstd;
 
 pub use self::digest::{Digest, DigestError, DigestFunction};
@@ -35,6 +36,7 @@ pub use self::json::{JSON_RESULT_LEN_MAX, JsonError, result_of_json, result_to_j
 pub use self::references::{References, ReferencesError, Referrer};
 pub use self::resource::{Compressor, Resource, ResourceError};
 pub use self::upload::{Upload, UploadError, UploadPart, WriteEnd};
+pub use self::wire::is_crowded;
 pub use self::zstd::{Deflater, Inflater, STEP_LEN, ZstdError};
 
 /// The messages, made from `proto/reapi/cache.proto`.

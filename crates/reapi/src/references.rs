@@ -1,11 +1,15 @@
 //! What an action result refers to: all of it has to be there for the result to be returned.
+//!
+//! Messages are read field by field. Decoded as a whole, one of empty elements would take thirty
+//! times its length.
 
 use std::collections::BTreeSet;
 
 use prost::Message as _;
 
 use crate::digest::{Digest, DigestError};
-use crate::messages::{self, ActionResult, Directory, Tree};
+use crate::messages::{self, DirectoryNode, FileNode, OutputDirectory, OutputFile};
+use crate::wire::{Fields, Malformed};
 
 /// A result may refer to so many blobs.
 const BLOBS_MAX: usize = 250_000;
@@ -34,6 +38,22 @@ pub struct References {
     blobs: BTreeSet<Digest>,
     trees: BTreeSet<Digest>,
     directories: BTreeSet<Digest>,
+    /// Directories in trees.
+    directories_seen: usize,
+}
+
+// Numbers of the fields (remote_execution.proto): of an action result, of a tree, of a directory.
+const OUTPUT_FILES: u64 = 2;
+const OUTPUT_DIRECTORIES: u64 = 3;
+const STDOUT_DIGEST: u64 = 6;
+const STDERR_DIGEST: u64 = 8;
+const ROOT: u64 = 1;
+const CHILDREN: u64 = 2;
+const FILES: u64 = 1;
+const DIRECTORIES: u64 = 2;
+
+fn malformed(what: &'static str) -> ReferencesError {
+    ReferencesError::Malformed { what }
 }
 
 /// A message that refers to blobs.
@@ -51,35 +71,29 @@ impl References {
     /// # Errors
     /// [`ReferencesError`].
     pub fn of_result(result: &[u8], function: i32) -> Result<Self, ReferencesError> {
-        let what = "action result";
-        let result = ActionResult::decode(result);
-        let result = result.map_err(|_| ReferencesError::Malformed { what })?;
         let mut found = Self {
             function,
             ..Self::default()
         };
-        for file in &result.output_files {
-            let is_inside = !file.contents.is_empty();
-            if file.digest.is_some() || !is_inside {
-                found.add(file.digest.as_ref())?;
-            }
-        }
-        for output in [&result.stdout_digest, &result.stderr_digest] {
-            if output.is_some() {
-                found.add(output.as_ref())?;
-            }
-        }
-        for directory in &result.output_directories {
-            let (tree, root) = (&directory.tree_digest, &directory.root_directory_digest);
-            if let Some(tree) = tree {
-                let tree = Digest::of(Some(tree), function)?;
-                found.trees.insert(tree);
-            }
-            if let Some(root) = root {
-                found.refer(Some(root))?;
-            }
-            if tree.is_none() && root.is_none() {
-                return Err(DigestError::Absent.into());
+        let malformed = |()| malformed("action result");
+        for field in Fields::of(result) {
+            match field.map_err(|Malformed| malformed(()))? {
+                (OUTPUT_FILES, Some(file)) => {
+                    let file = OutputFile::decode(file).map_err(|_| malformed(()))?;
+                    if file.digest.is_some() || file.contents.is_empty() {
+                        found.add(file.digest.as_ref())?;
+                    }
+                }
+                (OUTPUT_DIRECTORIES, Some(directory)) => {
+                    let directory =
+                        OutputDirectory::decode(directory).map_err(|_| malformed(()))?;
+                    found.add_output_directory(&directory)?;
+                }
+                (STDOUT_DIGEST | STDERR_DIGEST, Some(digest)) => {
+                    let digest = messages::Digest::decode(digest).map_err(|_| malformed(()))?;
+                    found.add(Some(&digest))?;
+                }
+                _ => {}
             }
         }
         Ok(found)
@@ -115,38 +129,63 @@ impl References {
     /// [`ReferencesError`].
     pub fn extend(&mut self, referrer: Referrer, message: &[u8]) -> Result<(), ReferencesError> {
         match referrer {
+            // The directories are in the tree; their files are not.
             Referrer::Tree => {
-                let what = "tree";
-                let tree = Tree::decode(message);
-                let tree = tree.map_err(|_| ReferencesError::Malformed { what })?;
-                // The directories are in the tree; their files are not.
-                for directory in tree.root.iter().chain(&tree.children) {
-                    self.add_files(directory)?;
+                for field in Fields::of(message) {
+                    let field = field.map_err(|Malformed| malformed("tree"))?;
+                    if let (ROOT | CHILDREN, Some(directory)) = field {
+                        self.directories_seen += 1;
+                        self.bounded()?;
+                        self.extend_of_directory(directory, "tree", false)?;
+                    }
                 }
+                Ok(())
             }
-            Referrer::Directory => {
-                let what = "directory";
-                let directory = Directory::decode(message);
-                let directory = directory.map_err(|_| ReferencesError::Malformed { what })?;
-                self.add_files(&directory)?;
-                for directory in &directory.directories {
+            Referrer::Directory => self.extend_of_directory(message, "directory", true),
+        }
+    }
+
+    /// Adds the files of a directory, and the directories in it if they are messages of their own.
+    fn extend_of_directory(
+        &mut self,
+        directory: &[u8],
+        what: &'static str,
+        has_directories: bool,
+    ) -> Result<(), ReferencesError> {
+        for field in Fields::of(directory) {
+            match field.map_err(|Malformed| malformed(what))? {
+                (FILES, Some(file)) => {
+                    let file = FileNode::decode(file).map_err(|_| malformed(what))?;
+                    self.add(file.digest.as_ref())?;
+                }
+                (DIRECTORIES, Some(directory)) if has_directories => {
+                    let directory =
+                        DirectoryNode::decode(directory).map_err(|_| malformed(what))?;
                     self.refer(directory.digest.as_ref())?;
                 }
+                _ => {}
             }
         }
         Ok(())
     }
 
+    fn add_output_directory(&mut self, directory: &OutputDirectory) -> Result<(), ReferencesError> {
+        let (tree, root) = (&directory.tree_digest, &directory.root_directory_digest);
+        if let Some(tree) = tree {
+            self.trees.insert(Digest::of(Some(tree), self.function)?);
+        }
+        if let Some(root) = root {
+            self.refer(Some(root))?;
+        }
+        if tree.is_none() && root.is_none() {
+            return Err(DigestError::Absent.into());
+        }
+        self.bounded()
+    }
+
     /// All blobs so far. They are all when no referrer is left.
     pub fn blobs(&self) -> impl Iterator<Item = &Digest> {
         self.blobs.iter()
-    }
-
-    fn add_files(&mut self, directory: &Directory) -> Result<(), ReferencesError> {
-        directory
-            .files
-            .iter()
-            .try_for_each(|file| self.add(file.digest.as_ref()))
     }
 
     fn add(&mut self, digest: Option<&messages::Digest>) -> Result<(), ReferencesError> {
@@ -164,7 +203,8 @@ impl References {
     }
 
     fn bounded(&self) -> Result<(), ReferencesError> {
-        match self.blobs.len() + self.directories.len() > BLOBS_MAX {
+        let known = self.blobs.len() + self.directories.len() + self.trees.len();
+        match known.max(self.directories_seen) > BLOBS_MAX {
             true => Err(ReferencesError::TooMany),
             false => Ok(()),
         }
@@ -174,7 +214,20 @@ impl References {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::messages::{DirectoryNode, FileNode, OutputDirectory, OutputFile};
+    use crate::messages::{ActionResult, Directory, Tree};
+
+    #[test]
+    fn messages_of_empty_elements_end_early_or_at_a_bound() {
+        let of = |count: usize| [0x12, 0x00].repeat(count);
+        let absent = ReferencesError::Digest(DigestError::Absent);
+        let found = References::of_result(&of(1_000_000), 0).map(|_| ());
+        assert_eq!(found, Err(absent));
+        // An empty directory has no files.
+        let mut references = References::default();
+        assert_eq!(references.extend(Referrer::Tree, &of(200_000)), Ok(()));
+        let more = references.extend(Referrer::Tree, &of(100_000));
+        assert_eq!(more, Err(ReferencesError::TooMany));
+    }
 
     fn digest(number: u8) -> messages::Digest {
         messages::Digest {

@@ -13,6 +13,7 @@ mod results;
 mod sink;
 mod streams;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,7 +32,7 @@ use tokio::time::Instant;
 pub(super) use self::chunks::REWORKS_MAX;
 use self::inbound::Inbound;
 use self::reply::Reply;
-pub(super) use self::results::EMPTY_RESULT;
+pub(super) use self::results::{EMPTY_RESULT, TREES_MAX};
 use super::admission::Admitted;
 use super::long::Long;
 use super::{COUNTED_LEN_MIN, Call, Front, Peer};
@@ -267,17 +268,22 @@ impl<S: Store> Caller<'_, S> {
     /// Which blobs are there. Asking counts as a use of each, and moves no values.
     async fn present(&self, instance: &Instance, digests: &[Digest]) -> Vec<bool> {
         let until = Instant::now() + PRESENCE_DEADLINE;
-        let mut found = Vec::with_capacity(digests.len());
-        for part in digests.chunks(PRESENCE_STEP) {
+        let mut unique: Vec<Digest> = digests.to_vec();
+        unique.sort_unstable();
+        unique.dedup();
+        let mut there = HashSet::with_capacity(unique.len());
+        for part in unique.chunks(PRESENCE_STEP) {
             if Instant::now() >= until {
                 self.front.figures().lost(LostRead::Deadline);
                 break;
             }
-            found.extend(self.present_together(instance, part).await);
+            let found = self.present_together(instance, part).await;
+            let found = part.iter().zip(found);
+            there.extend(found.filter_map(|(digest, is_there)| is_there.then_some(*digest)));
             // Other calls have their turn.
             tokio::task::yield_now().await;
         }
-        found.resize(digests.len(), false);
+        let found: Vec<bool> = digests.iter().map(|it| there.contains(it)).collect();
         let missing = found.iter().filter(|it| !**it).count();
         self.front.figures().remote.checked(digests.len(), missing);
         found

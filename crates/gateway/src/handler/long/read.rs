@@ -1,5 +1,6 @@
 //! Reads of long values: chunks one after another, each fetched while the one before it is sent.
 
+use std::collections::HashSet;
 use std::future::ready;
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,6 +27,9 @@ const FETCHES_MAX: usize = 2;
 
 /// Chunks that are looked for at a time.
 const PROBES_MAX: usize = 64;
+
+/// Probes after which other requests have their turn.
+const PROBES_TURN: usize = 256;
 
 /// The bytes of a chunk, which are counted until the connection has sent them.
 struct Sent<S: Store> {
@@ -83,12 +87,20 @@ impl<S: Store> Front<S> {
     /// reads. Asking counts as a use of each.
     pub(in crate::handler) async fn is_whole(&self, long: &Long, wanted: Range<u64>) -> bool {
         let parts = long.manifest.clone().parts(wanted);
-        let probes = stream::iter(parts).map(async |part| {
-            let key = digest_of(&part.chunk).blob_key(&long.instance);
+        // A value may have one chunk many times.
+        let mut seen = HashSet::new();
+        let chunks = parts.map(|part| part.chunk);
+        let chunks = chunks.filter(move |chunk| seen.insert((chunk.digest, chunk.len)));
+        let probes = stream::iter(chunks.enumerate()).map(async |(number, chunk)| {
+            if number % PROBES_TURN == 0 {
+                // What is known at once takes no turn of others, and sees no deadline.
+                tokio::task::yield_now().await;
+            }
+            let key = digest_of(&chunk).blob_key(&long.instance);
             let probe = self.store().clone().probe(long.scope, key.into());
             let found = self.look(probe).await;
             found.is_some_and(|it| match it.form {
-                Form::Value => it.len == part.chunk.len as usize,
+                Form::Value => it.len == chunk.len as usize,
                 Form::Packed => true,
                 Form::Manifest => false,
             })

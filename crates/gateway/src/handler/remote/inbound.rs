@@ -3,7 +3,7 @@
 
 use bytes::{Buf as _, Bytes};
 use fonn_reapi::status::{Code, Refusal};
-use fonn_reapi::{Deframer, FrameError, Framed, Upload, UploadPart, WriteEnd};
+use fonn_reapi::{Deframer, FrameError, Framed, Upload, UploadPart, WriteEnd, is_crowded};
 use fonn_server::Event;
 use http_body::Body;
 use prost::Message;
@@ -123,6 +123,9 @@ where
         let Some(message) = self.message().await? else {
             return Ok(None);
         };
+        if is_crowded(&message) {
+            return Err(Refusal::invalid("the message has too many empty elements"));
+        }
         let decoded = M::decode(message);
         decoded
             .map(Some)
@@ -133,6 +136,9 @@ where
     pub(super) async fn only<M: Message + Default>(&mut self) -> Result<M, Refusal> {
         let missing = || Refusal::invalid("the call has no message");
         let message = self.message().await?.ok_or_else(missing)?;
+        if is_crowded(&message) {
+            return Err(Refusal::invalid("the message has too many empty elements"));
+        }
         self.hold(message.len().saturating_mul(DECODED_SHARES))
             .await?;
         let decoded = M::decode(message);

@@ -6,16 +6,24 @@ use fonn_reapi::status::Refusal;
 use fonn_reapi::{Digest, Hasher, Instance, References, ReferencesError};
 use http_body::Body;
 use prost::Message as _;
+use tokio::time::timeout;
 
-use super::Caller;
 use super::inbound::Inbound;
 use super::reply::Reply;
+use super::{BLOB_DEADLINE, Caller};
 use crate::remote_metrics::ResultLookup;
 use crate::store::{Found, PutOutcome, Store};
 use crate::usage::Use;
 
-/// Longest message of a directory or a tree that is looked into.
-const TREE_LEN_MAX: u64 = 64 << 20;
+/// Longest message of a directory or a tree that is looked into. As many files as a result may
+/// refer to take some 20 MB.
+const TREE_LEN_MAX: u64 = 32 << 20;
+
+/// Trees longer than this wait for their turn: they are in memory as a whole, which is no client's.
+const SHORT_TREE_LEN: u64 = 1 << 20;
+
+/// Longer trees that are looked into at once.
+pub(in crate::handler) const TREES_MAX: usize = 2;
 
 /// Field 9, `execution_metadata`, with `fonn` as the worker. It is what a result without outputs is
 /// stored as, because an entry of no bytes is no result over HTTP.
@@ -84,6 +92,13 @@ impl<S: Store> Caller<'_, S> {
         while let Some((referrer, digest)) = references.next_referrer() {
             if digest.len() > TREE_LEN_MAX {
                 return false;
+            }
+            let mut _turn = None;
+            if digest.len() > SHORT_TREE_LEN {
+                match timeout(BLOB_DEADLINE, self.front.trees().acquire()).await {
+                    Ok(Ok(turn)) => _turn = Some(turn),
+                    _ => return false,
+                }
             }
             let Some(message) = self.blob(instance, &digest).await else {
                 return false;
