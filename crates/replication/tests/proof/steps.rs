@@ -11,6 +11,7 @@ use fonn_replication::{
 
 use super::raft::first_topology;
 use super::store::Entry;
+use super::topology::reports;
 
 const NOW: Duration = Duration::from_secs(1);
 const A: MemberId = MemberId(0);
@@ -38,15 +39,9 @@ fn topology() -> Topology {
         topology = topology.after(&asks).expect("it has an effect");
     }
     for member in [A, C] {
-        topology = in_sync(&topology, member);
+        topology = reports(&topology, member);
     }
     topology
-}
-
-fn in_sync(topology: &Topology, member: MemberId) -> Topology {
-    let applied = topology.epoch;
-    let change = Change::InSync { member, applied };
-    topology.after(&change).expect("it has an effect")
 }
 
 struct Member {
@@ -201,21 +196,26 @@ fn what_the_primary_cannot_feed_is_copied_in_full_and_the_rest_goes_on() {
     assert!(position(&saved).expect("it is saved") < position(&clear).expect("it is cleared"));
 }
 
-/// The primary of three slots, which goes on after a clean start. All members have told that they
-/// applied its epoch.
-fn primary() -> (Member, Topology) {
-    let topology = topology();
+/// What a member saved that led all slots in the epoch of a topology.
+fn leads_all(topology: &Topology) -> Saved {
     let state = SlotState {
         role: Role::Primary,
         in_sync: true,
         synced: Some(topology.epoch),
         ..SlotState::default()
     };
-    let saved = Saved {
+    Saved {
         applied: topology.epoch,
         is_fit: true,
         slots: vec![state; 4],
-    };
+    }
+}
+
+/// The primary of three slots, which goes on after a clean start. All members have told that they
+/// applied its epoch.
+fn primary() -> (Member, Topology) {
+    let topology = topology();
+    let saved = leads_all(&topology);
     let (mut primary, _) = Member::started(A, Disk::Clean(saved), &topology);
     for other in [B, C] {
         primary.hear(other, Body::Status);
@@ -238,17 +238,7 @@ fn a_member_that_lost_writes_is_not_fit_after_a_further_clean_start() {
     let mut topology = first_topology(2, Arc::new(layout));
     topology = topology.after(&Change::Down(B)).expect("it has an effect");
     assert_eq!(topology.primary(Slot(0)), Some(A), "it stands in");
-    let state = SlotState {
-        role: Role::Primary,
-        in_sync: true,
-        synced: Some(topology.epoch),
-        ..SlotState::default()
-    };
-    let saved = Saved {
-        applied: topology.epoch,
-        is_fit: true,
-        slots: vec![state; 4],
-    };
+    let saved = leads_all(&topology);
     for disk in [Disk::Unclean(saved), Disk::Empty] {
         let (first, out) = Member::started(A, disk, &topology);
         assert!(out.contains(&Command::Save(None)));

@@ -26,7 +26,8 @@ fn in_sync() -> Topology {
     topology
 }
 
-fn reports(topology: &Topology, member: MemberId) -> Topology {
+/// The topology after a member has told that it is in sync.
+pub fn reports(topology: &Topology, member: MemberId) -> Topology {
     let applied = topology.epoch;
     let change = Change::InSync { member, applied };
     topology.after(&change).expect("it has an effect")

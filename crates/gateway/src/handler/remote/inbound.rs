@@ -26,6 +26,16 @@ pub(super) enum Part {
     End(WriteEnd),
 }
 
+/// Decodes a message, unless that takes many times its length.
+fn decode<M: Message + Default>(message: Bytes) -> Result<M, Refusal> {
+    if is_crowded(&message) {
+        let line = "the message has more elements than one for 32 of its bytes";
+        return Err(Refusal::invalid(line));
+    }
+    let decoded = M::decode(message);
+    decoded.map_err(|error| Refusal::invalid(format!("malformed message: {error}")))
+}
+
 /// The messages of a call. Their memory is charged until this is dropped.
 pub(super) struct Inbound<'r, S: Store, B> {
     terms: Terms<'r, S>,
@@ -123,27 +133,16 @@ where
         let Some(message) = self.message().await? else {
             return Ok(None);
         };
-        if is_crowded(&message) {
-            return Err(Refusal::invalid("the message has too many empty elements"));
-        }
-        let decoded = M::decode(message);
-        decoded
-            .map(Some)
-            .map_err(|error| Refusal::invalid(format!("malformed message: {error}")))
+        decode(message).map(Some)
     }
 
     /// The only message of the call.
     pub(super) async fn only<M: Message + Default>(&mut self) -> Result<M, Refusal> {
         let missing = || Refusal::invalid("the call has no message");
         let message = self.message().await?.ok_or_else(missing)?;
-        if is_crowded(&message) {
-            return Err(Refusal::invalid("the message has too many empty elements"));
-        }
         self.hold(message.len().saturating_mul(DECODED_SHARES))
             .await?;
-        let decoded = M::decode(message);
-        let decoded =
-            decoded.map_err(|error| Refusal::invalid(format!("malformed message: {error}")))?;
+        let decoded = decode(message)?;
         match self.message().await? {
             None => Ok(decoded),
             Some(_) => Err(Refusal::invalid("the call has more than one message")),
