@@ -29,35 +29,40 @@ const BACKOFF: Backoff = Backoff {
 
 /// Runs until the member has entered, or stops.
 pub(super) async fn run(participant: Arc<Participant>) {
-    tokio::select! {
-        () = enter(&participant) => {}
-        () = participant.closed() => {}
+    let mut random = SplitMix64::from_entropy();
+    for attempt in 0.. {
+        let entered = tokio::select! {
+            entered = enter(&participant) => entered,
+            () = participant.closed() => return,
+        };
+        // Once begun it is waited for: it holds the lock of the directory until it ends.
+        let belongs = match entered {
+            Ok(cluster) => belong(&participant, cluster).await,
+            Err(why) => Err(why),
+        };
+        let Err(why) = belongs else { return };
+        let own = &participant.info.id;
+        tracing::warn!(node = own, why, "not in the cluster yet; trying again");
+        let wait = BACKOFF.delay(attempt.min(16), &mut random);
+        tokio::select! {
+            () = tokio::time::sleep(wait.unwrap_or(BACKOFF.cap)) => {}
+            () = participant.closed() => return,
+        }
     }
 }
 
-async fn enter(participant: &Arc<Participant>) {
-    let mut random = SplitMix64::from_entropy();
-    for attempt in 0.. {
-        let entered = match &participant.options.start {
-            // A member of a cluster forms no second one, whatever it was started with.
-            Start::Bootstrap if participant.belonging.cluster() == 0 => form(participant).await,
-            Start::Bootstrap => announce(participant, &[]).await,
-            Start::Join(addresses) => announce(participant, addresses).await,
-        };
-        match entered {
-            Ok(()) => return,
-            Err(why) => {
-                let own = &participant.info.id;
-                tracing::warn!(node = own, why, "not in the cluster yet; trying again");
-            }
-        }
-        let wait = BACKOFF.delay(attempt.min(16), &mut random);
-        tokio::time::sleep(wait.unwrap_or(BACKOFF.cap)).await;
+/// Enters once, and tells the number of the cluster.
+async fn enter(participant: &Arc<Participant>) -> Result<u64, String> {
+    match &participant.options.start {
+        // A member of a cluster forms no second one, whatever it was started with.
+        Start::Bootstrap if participant.belonging.cluster() == 0 => form(participant).await,
+        Start::Bootstrap => announce(participant, &[]).await,
+        Start::Join(addresses) => announce(participant, addresses).await,
     }
 }
 
 /// Forms a cluster of one.
-async fn form(participant: &Arc<Participant>) -> Result<(), String> {
+async fn form(participant: &Arc<Participant>) -> Result<u64, String> {
     let info = &participant.info;
     let initialized = participant.raft.is_initialized().await;
     if !initialized.map_err(|error| error.to_string())? {
@@ -73,12 +78,11 @@ async fn form(participant: &Arc<Participant>) -> Result<(), String> {
     };
     let formed = participant.propose(form, CHANGE_DEADLINE).await;
     formed.map_err(|error| error.to_string())?;
-    let cluster = participant.state().cluster;
-    belong(participant, cluster).await
+    Ok(participant.state().cluster)
 }
 
 /// Asks one member after the other to be taken in, or to be known as what this member is now.
-async fn announce(participant: &Arc<Participant>, addresses: &[String]) -> Result<(), String> {
+async fn announce(participant: &Arc<Participant>, addresses: &[String]) -> Result<u64, String> {
     if participant
         .leader()
         .is_some_and(|(id, _)| id == participant.raft_id())
@@ -86,7 +90,7 @@ async fn announce(participant: &Arc<Participant>, addresses: &[String]) -> Resul
         let join = Change::Join(participant.info.clone());
         let joined = participant.propose_here(join, CHANGE_DEADLINE).await;
         joined.map_err(|error| error.to_string())?;
-        return belong(participant, participant.state().cluster).await;
+        return Ok(participant.state().cluster);
     }
     let state = participant.state();
     let own = &participant.info;
@@ -110,7 +114,7 @@ async fn announce(participant: &Arc<Participant>, addresses: &[String]) -> Resul
         };
         let call = |channel| async move { client(channel).join(request).await };
         match participant.peers.call(&address, JOIN_DEADLINE, call).await {
-            Ok(response) => return belong(participant, response.cluster).await,
+            Ok(response) => return Ok(response.cluster),
             Err(status) => last = format!("{address}: {}", status.message()),
         }
     }

@@ -404,7 +404,7 @@ impl Cluster {
         tasks.spawn("cluster-ask", OnShutdown::Abort, health::ask(it()));
         tasks.spawn("cluster-decide", OnShutdown::Abort, health::decide(it()));
         tasks.spawn("cluster-reconcile", OnShutdown::Abort, reconcile::run(it()));
-        tasks.spawn("cluster-enter", OnShutdown::Abort, enter::run(it()));
+        tasks.spawn("cluster-enter", OnShutdown::Wait, enter::run(it()));
         if let Some(tier) = &participant.options.segments {
             let announce = announce::run(it(), tier.clone());
             tasks.spawn("cluster-announce", OnShutdown::Abort, announce);
