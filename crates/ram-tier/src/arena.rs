@@ -124,7 +124,7 @@ fn blocks_for(len: usize) -> usize {
     if len > SHARED_PAGE_MAX {
         1
     } else {
-        PAGE / len.max(BLOCK_MIN).next_multiple_of(4)
+        PAGE / len.max(BLOCK_MIN)
     }
 }
 
@@ -132,7 +132,7 @@ fn blocks_for(len: usize) -> usize {
 fn block_len_for(len: usize) -> usize {
     match blocks_for(len) {
         1 => len,
-        blocks => (PAGE / blocks) & !3,
+        blocks => PAGE / blocks,
     }
 }
 
@@ -388,13 +388,13 @@ mod tests {
             let block_len = block_len_for(len);
             assert!(block_len >= len, "{len}");
             if (BLOCK_MIN..=1024).contains(&len) {
-                assert!(block_len <= len + 4 + len / 15, "{len} takes {block_len}");
+                assert!(block_len <= len + len / 15, "{len} takes {block_len}");
             }
             assert!(cost_of(len) >= block_len);
             assert_eq!(cost_of(block_len), cost_of(len), "{len}");
             assert_eq!(block_len_for(block_len), block_len, "{len}");
         }
-        assert_eq!(block_len_for(124), 124);
+        assert_eq!(block_len_for(121), 121);
     }
 
     #[test]

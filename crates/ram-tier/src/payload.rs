@@ -7,9 +7,10 @@
 //! | offset | size in bytes | type | meaning |
 //! |---|---|---|---|
 //! | 0 | 4 | u32 | seconds of the last use, in the clock that the caller gives |
-//! | 4 | 2 | u16 | length of the key |
-//! | 6 | 2 | u16 | space |
-//! | 8 | key length | bytes | key |
+//! | 4 | 1 | u8 | length of the key in space 0, or 255 |
+//! | 5 | 0 or 2 | u16 | behind 255: length of the key |
+//! | | 0 or 2 | u16 | behind 255: space |
+//! | | key length | bytes | key |
 //! | | 0 or 4 | u32 | client flags |
 //! | | 0 or 4 | u32 | number of the writer |
 //! | | 0 or 8 | u64 | chosen CAS token |
@@ -19,15 +20,21 @@
 //! All numbers are little-endian; the layout never leaves the process. The slot's state says which
 //! facts there are, and how much longer the block is than the payload. The length itself is kept
 //! nowhere. The facts lie before the body, so that a lookup that leaves the value alone reads the
-//! same lines as one that compares the key.
+//! same lines as one that compares the key. Most keys are short, and of the first space.
 
 use fonn_base::entry::Space;
 use fonn_proto::WriterId;
 
 use super::state::{self, HAS_CAS, HAS_EXPIRY, HAS_FLAGS, HAS_WRITER};
 
-/// Bytes before the key.
-pub(super) const HEADER: usize = 8;
+/// Bytes before a short key of space 0.
+const SHORT_HEAD: usize = 5;
+
+/// Bytes before any other key.
+const LONG_HEAD: usize = SHORT_HEAD + 4;
+
+/// What stands for the length of a key that has a long head.
+const IS_LONG: u8 = u8::MAX;
 
 /// The facts of an entry that most entries lack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,18 +87,30 @@ pub(super) struct Parts<'a> {
 impl Parts<'_> {
     /// Bytes of the payload.
     pub fn len(&self) -> usize {
-        HEADER + self.key.len() + self.extras.len() + self.body.len()
+        self.head_len() + self.key.len() + self.extras.len() + self.body.len()
+    }
+
+    fn head_len(&self) -> usize {
+        let is_short = self.space == Space(0) && self.key.len() < usize::from(IS_LONG);
+        if is_short { SHORT_HEAD } else { LONG_HEAD }
     }
 
     /// Writes the payload into a block, which must be long enough.
     pub fn write(&self, block: &mut [u8]) {
-        let key_len = u16::try_from(self.key.len()).unwrap_or(u16::MAX);
-        let key_end = HEADER + self.key.len();
-        block[0..4].copy_from_slice(&self.last_used_s.to_le_bytes());
-        block[4..6].copy_from_slice(&key_len.to_le_bytes());
-        block[6..8].copy_from_slice(&self.space.0.to_le_bytes());
-        block[HEADER..key_end].copy_from_slice(self.key);
-        let rest = write_extras(&mut block[key_end..], self.extras);
+        let (head, rest) = block.split_at_mut(self.head_len());
+        set_last_used_s(head, self.last_used_s);
+        match head {
+            [_, _, _, _, key_len] => *key_len = self.key.len() as u8,
+            long => {
+                let key_len = u16::try_from(self.key.len()).unwrap_or(u16::MAX);
+                long[4] = IS_LONG;
+                long[5..7].copy_from_slice(&key_len.to_le_bytes());
+                long[7..].copy_from_slice(&self.space.0.to_le_bytes());
+            }
+        }
+        let (key, rest) = rest.split_at_mut(self.key.len());
+        key.copy_from_slice(self.key);
+        let rest = write_extras(rest, self.extras);
         rest[..self.body.len()].copy_from_slice(self.body);
     }
 }
@@ -135,29 +154,33 @@ pub(super) fn set_last_used_s(payload: &mut [u8], now_s: u32) {
     payload[0..4].copy_from_slice(&now_s.to_le_bytes());
 }
 
-fn key_len(payload: &[u8]) -> usize {
-    usize::from(u16::from_le_bytes([payload[4], payload[5]]))
+/// Space, length of the key and what begins with the key.
+fn addressed(payload: &[u8]) -> (Space, usize, &[u8]) {
+    match payload[4] {
+        IS_LONG => {
+            let number = |at| u16::from_le_bytes([payload[at], payload[at + 1]]);
+            (Space(number(7)), number(5).into(), &payload[LONG_HEAD..])
+        }
+        key_len => (Space(0), key_len.into(), &payload[SHORT_HEAD..]),
+    }
 }
 
 /// The space.
 pub(super) fn space(payload: &[u8]) -> Space {
-    Space(u16::from_le_bytes([payload[6], payload[7]]))
+    addressed(payload).0
 }
 
-/// The key.
-pub(super) fn key(payload: &[u8]) -> &[u8] {
-    &payload[HEADER..HEADER + key_len(payload)]
-}
-
-/// Whether the payload belongs to this key.
-pub(super) fn matches(payload: &[u8], wanted: Space, wanted_key: &[u8]) -> bool {
-    space(payload) == wanted && key(payload) == wanted_key
+/// Space and key.
+pub(super) fn address(payload: &[u8]) -> (Space, &[u8]) {
+    let (space, key_len, rest) = addressed(payload);
+    (space, &rest[..key_len])
 }
 
 /// The payload in a block taken apart. `word` is the state of its slot.
 pub(super) fn parts(block: &[u8], word: u32) -> Parts<'_> {
     let payload = &block[..block.len() - state::slack(word)];
-    let (key, mut rest) = payload[HEADER..].split_at(key_len(payload));
+    let (space, key_len, rest) = addressed(payload);
+    let (key, mut rest) = rest.split_at(key_len);
     let extras = Extras {
         flags: take(&mut rest, word, HAS_FLAGS).map_or(0, u32::from_le_bytes),
         writer: WriterId::new(take(&mut rest, word, HAS_WRITER).map_or(0, u32::from_le_bytes)),
@@ -166,7 +189,7 @@ pub(super) fn parts(block: &[u8], word: u32) -> Parts<'_> {
     };
     Parts {
         last_used_s: last_used_s(payload),
-        space: space(payload),
+        space,
         key,
         body: rest,
         extras,
@@ -175,7 +198,8 @@ pub(super) fn parts(block: &[u8], word: u32) -> Parts<'_> {
 
 /// Overwrites the extras of a payload, of which the same must be present.
 pub(super) fn set_extras(payload: &mut [u8], extras: Extras) {
-    let at = HEADER + key_len(payload);
+    let (_, key_len, rest) = addressed(payload);
+    let at = payload.len() - rest.len() + key_len;
     write_extras(&mut payload[at..], extras);
 }
 
@@ -184,6 +208,18 @@ mod tests {
     use super::*;
 
     const KEY: &[u8] = b"a key";
+
+    /// Keys and spaces with a short head and with a long one.
+    fn addresses() -> [(Space, Vec<u8>); 6] {
+        [
+            (Space(0), KEY.to_vec()),
+            (Space(0), Vec::new()),
+            (Space(0), vec![7; 254]),
+            (Space(0), vec![7; 255]),
+            (Space(0), vec![7; 60_000]),
+            (Space(513), KEY.to_vec()),
+        ]
+    }
 
     /// Each set of facts, with the lowest and the highest numbers.
     fn all_extras() -> impl Iterator<Item = Extras> {
@@ -214,24 +250,44 @@ mod tests {
     #[test]
     fn parts_come_back_as_they_were_written_into_any_block() {
         assert_eq!(all_extras().count(), 32);
-        for extras in all_extras() {
-            for (body, slack) in [(&b""[..], 0), (b"value", 1), (b"v", 255), (b"", 9000)] {
+        for (extras, (space, key)) in all_extras().flat_map(|it| addresses().map(|at| (it, at))) {
+            for (body, slack) in [(&b""[..], 0), (b"value", 1), (b"v", 255), (b"", 8000)] {
                 let parts = Parts {
                     last_used_s: 9,
-                    space: Space(513),
-                    key: KEY,
+                    space,
+                    key: &key,
                     body,
                     extras,
                 };
                 let (mut block, word) = written(&parts, slack);
-                assert!(matches(&block, Space(513), KEY));
-                assert!(!matches(&block, Space(512), KEY));
-                assert!(!matches(&block, Space(513), b"a kex"));
+                assert_eq!(address(&block), (space, &key[..]));
+                assert_eq!(super::space(&block), space);
                 set_last_used_s(&mut block, 10);
                 let read = super::parts(&block, word);
-                assert_eq!((read.last_used_s, read.space), (10, Space(513)));
-                assert_eq!((read.key, read.body, read.extras), (KEY, body, extras));
+                assert_eq!((read.last_used_s, read.space), (10, space));
+                assert_eq!((read.key, read.body, read.extras), (&key[..], body, extras));
             }
+        }
+    }
+
+    #[test]
+    fn a_short_key_of_the_first_space_has_a_head_of_five_bytes() {
+        for (space, key) in addresses() {
+            let parts = Parts {
+                last_used_s: 9,
+                space,
+                key: &key,
+                body: b"",
+                extras: Extras::default(),
+            };
+            let is_short = space == Space(0) && key.len() < 255;
+            let head = parts.len() - key.len();
+            assert_eq!(
+                head,
+                if is_short { 5 } else { 9 },
+                "{space:?}, {}",
+                key.len()
+            );
         }
     }
 
@@ -251,30 +307,30 @@ mod tests {
 
     #[test]
     fn extras_are_overwritten_in_their_place() {
-        let parts = Parts {
-            last_used_s: 9,
-            space: Space(0),
-            key: KEY,
-            body: b"value",
-            extras: Extras {
-                flags: 7,
-                writer: WriterId::new(5),
-                cas: Some(8),
-                expires_at_ms: 9,
-            },
-        };
-        let (mut block, word) = written(&parts, 3);
-        let extras = Extras {
-            flags: 9,
-            writer: WriterId::new(6),
-            cas: Some(u64::MAX),
-            expires_at_ms: u64::MAX,
-        };
-        set_extras(&mut block, extras);
-        let read = super::parts(&block, word);
-        assert_eq!(
-            (read.key, read.body, read.extras),
-            (KEY, &b"value"[..], extras)
-        );
+        for (space, key) in addresses() {
+            let parts = Parts {
+                last_used_s: 9,
+                space,
+                key: &key,
+                body: b"value",
+                extras: Extras {
+                    flags: 7,
+                    writer: WriterId::new(5),
+                    cas: Some(8),
+                    expires_at_ms: 9,
+                },
+            };
+            let (mut block, word) = written(&parts, 3);
+            let extras = Extras {
+                flags: 9,
+                writer: WriterId::new(6),
+                cas: Some(u64::MAX),
+                expires_at_ms: u64::MAX,
+            };
+            set_extras(&mut block, extras);
+            let read = super::parts(&block, word);
+            let expected = (&key[..], &b"value"[..], extras);
+            assert_eq!((read.key, read.body, read.extras), expected);
+        }
     }
 }

@@ -80,8 +80,8 @@ pub(super) fn hash(seed: u64, space: Space, key: &[u8]) -> u64 {
 }
 
 fn hash_of(seed: u64, slab: &Slab, arena: &Arena, id: u32) -> u64 {
-    let block = arena.block(slab.at(id).block);
-    hash(seed, payload::space(block), payload::key(block))
+    let (space, key) = payload::address(arena.block(slab.at(id).block));
+    hash(seed, space, key)
 }
 
 fn parts_of<'a>(arena: &'a Arena, slot: &Slot) -> Parts<'a> {
@@ -132,7 +132,7 @@ impl Shard {
     pub fn find(&self, hash: u64, space: Space, key: &[u8]) -> Option<u32> {
         let (slab, arena) = (&self.slab, &self.arena);
         self.table.find(hash, |id| {
-            payload::matches(arena.block(slab.at(id).block), space, key)
+            payload::address(arena.block(slab.at(id).block)) == (space, key)
         })
     }
 
@@ -320,8 +320,8 @@ impl Shard {
             return;
         };
         for old in self.arena.detach(page) {
-            let payload = self.arena.block(old);
-            let hash = hash(self.seed, payload::space(payload), payload::key(payload));
+            let (space, key) = payload::address(self.arena.block(old));
+            let hash = hash(self.seed, space, key);
             let slab = &self.slab;
             let Some(id) = self.table.find(hash, |id| slab.at(id).block == old) else {
                 continue;
