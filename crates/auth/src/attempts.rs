@@ -12,6 +12,9 @@
 //! - A refusal costs the same whether or not the user exists.
 //! - Checks of wrong passwords take half of the time of a thread at most, however many sources
 //!   guess: a thread rests behind each of them for as long as it took.
+//! - Networks take turns in having a password checked, and share the places of those that wait
+//!   ([`super::rounds`]). So guesses from few networks hold up a client of another network for a
+//!   few checks.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -31,7 +34,9 @@ use zeroize::Zeroizing;
 
 use super::checks::NAME_LEN_MAX;
 use super::directory::{Directory, Identity};
-use super::slowdown::{Digest, Slowdown, Source};
+use super::networks::Source;
+use super::rounds::Rounds;
+use super::slowdown::{Digest, Slowdown};
 use super::turns::{Turn, Turns};
 
 /// Threads that check passwords at most. One check takes some 20 ms of a core, and 19 MiB that no
@@ -42,8 +47,8 @@ const THREADS_MAX: usize = 2;
 /// suspended with its machine.
 const REST_MAX: Duration = Duration::from_secs(1);
 
-/// Checks that may wait for a thread, each of another password.
-const QUEUE_MAX: usize = 1024;
+/// Sources that may wait for a check.
+const CHECKS_MAX: usize = 4096;
 
 /// Attempts that may wait behind one that waits out a penalty. The ones before them are refused, so
 /// that a client from the address of a guesser waits minutes at most.
@@ -127,19 +132,90 @@ pub(super) struct Attempts {
 
 type Rest = Arc<dyn Fn(Duration) + Send + Sync>;
 
-#[derive(Default)]
 struct Ledger {
     slowdown: Slowdown,
     /// Passwords that were right.
     right: HashSet<Digest>,
     /// Passwords that are being checked.
     checks: HashMap<Digest, Check>,
+    /// The sources that wait for a check which has not begun.
+    line: Rounds<Digest>,
+    /// Jobs of the pool that will find no check, since the last source gave way that waited for it.
+    spare_jobs: usize,
+    /// How often a source gave way.
+    rejected: u64,
 }
 
 struct Check {
-    /// The turns of the sources that wait for it. They end when the outcome is on record.
-    turns: HashMap<Source, Turn>,
+    /// The turns of the sources that wait for it, with their numbers in line. They end when the
+    /// outcome is on record.
+    turns: HashMap<Source, (Turn, u64)>,
     outcome: watch::Sender<Option<bool>>,
+    /// Until it begins.
+    job: Option<Job>,
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+impl Default for Ledger {
+    fn default() -> Self {
+        Self {
+            slowdown: Slowdown::default(),
+            right: HashSet::new(),
+            checks: HashMap::new(),
+            line: Rounds::new(CHECKS_MAX),
+            spare_jobs: 0,
+            rejected: 0,
+        }
+    }
+}
+
+impl Ledger {
+    /// Has a source wait for a check. False if it gives way to others.
+    fn join(&mut self, digest: Digest, turn: Turn, source: Source, now: Duration) -> bool {
+        let Some(check) = self.checks.get_mut(&digest) else {
+            return false;
+        };
+        if check.job.is_none() {
+            check.turns.insert(source, (turn, 0));
+            return true;
+        }
+        let (id, given_way) = self.line.push(source, digest);
+        check.turns.insert(source, (turn, id));
+        let Some((given_way, digest)) = given_way else {
+            return true;
+        };
+        self.give_way(given_way, &digest, now);
+        given_way != source
+    }
+
+    /// A source waits for a check no longer.
+    fn give_way(&mut self, source: Source, digest: &Digest, now: Duration) {
+        // A right one that is remembered would have been told from it.
+        self.slowdown.failed(source, None, now);
+        self.rejected += 1;
+        let Some(check) = self.checks.get_mut(digest) else {
+            return;
+        };
+        check.turns.remove(&source);
+        if check.turns.is_empty() {
+            self.checks.remove(digest);
+            self.spare_jobs += 1;
+        }
+    }
+
+    /// The check that is next. It begins: no source waits in line for it any more.
+    fn next_job(&mut self) -> Option<Job> {
+        let Some((_, digest)) = self.line.pop() else {
+            self.spare_jobs = self.spare_jobs.saturating_sub(1);
+            return None;
+        };
+        let check = self.checks.get_mut(&digest)?;
+        for (source, (_, id)) in &check.turns {
+            self.line.remove(*source, *id);
+        }
+        check.job.take()
+    }
 }
 
 /// What an attempt claims.
@@ -176,7 +252,7 @@ impl Attempts {
         let mut key = [0; 32];
         fill_random(&mut key)?;
         Ok(Self {
-            pool: BlockingPool::new("fonn-auth", threads(), QUEUE_MAX)?,
+            pool: BlockingPool::new("fonn-auth", threads(), CHECKS_MAX)?,
             turns: Turns::default(),
             ledger: Arc::default(),
             key,
@@ -293,24 +369,37 @@ impl Attempts {
             ledger.slowdown.succeeded(source, stamp, now);
             return Look::Right;
         }
-        if let Some(check) = ledger.checks.get_mut(&digest) {
-            check.turns.insert(source, turn);
-            return Look::Pending(check.outcome.subscribe());
+        if !ledger.checks.contains_key(&digest) {
+            if ledger.spare_jobs > 0 {
+                ledger.spare_jobs -= 1;
+            } else {
+                let shared = Arc::clone(&self.ledger);
+                let next = move || {
+                    let job = shared.lock().next_job();
+                    if let Some(check) = job {
+                        check();
+                    }
+                };
+                // It runs whether or not an attempt waits for it.
+                if self.pool.submit(next).map(drop).is_err() {
+                    ledger.slowdown.failed(source, None, now);
+                    return Look::Full;
+                }
+            }
+            let check = Check {
+                turns: HashMap::new(),
+                outcome: watch::Sender::new(None),
+                job: Some(Box::new(self.job(claim))),
+            };
+            ledger.checks.insert(digest, check);
         }
-        let (outcome, pending) = watch::channel(None);
-        match self.pool.submit(self.job(claim)) {
-            Ok(job) => {
-                // It is run whether or not an attempt waits for it.
-                drop(job);
-                let turns = HashMap::from([(source, turn)]);
-                ledger.checks.insert(digest, Check { turns, outcome });
-                Look::Pending(pending)
-            }
-            Err(_) => {
-                // A right one that is remembered would have been told from it.
-                ledger.slowdown.failed(source, None, now);
-                Look::Full
-            }
+        let check = ledger.checks.get(&digest);
+        let Some(pending) = check.map(|check| check.outcome.subscribe()) else {
+            return Look::Full;
+        };
+        match ledger.join(digest, turn, source, now) {
+            true => Look::Pending(pending),
+            false => Look::Full,
         }
     }
 
@@ -435,7 +524,7 @@ impl Attempts {
             let pending = pending + check.outcome.receiver_count();
             (turns + check.turns.len(), pending)
         });
-        self.turns.waiting() - turns + pending
+        self.turns.len() - turns + pending
     }
 
     /// Whether a password is being checked.
@@ -451,7 +540,7 @@ impl Attempts {
 
     /// Checks that were refused, because too many waited for a thread.
     pub fn rejected(&self) -> u64 {
-        self.pool.rejected()
+        self.ledger.lock().rejected
     }
 }
 
@@ -470,7 +559,7 @@ impl Drop for UnderWay {
         let Some(check) = ledger.checks.remove(&self.digest) else {
             return;
         };
-        for source in check.turns.values().map(Turn::source) {
+        for source in check.turns.keys().copied() {
             match (self.is_right, self.stamp) {
                 (Some(true), Some(stamp)) => ledger.slowdown.succeeded(source, stamp, self.now),
                 (Some(_), _) => ledger.slowdown.failed(source, Some(&self.digest), self.now),

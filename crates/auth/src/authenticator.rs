@@ -16,10 +16,10 @@ use super::attempts::{Attempts, HashError, Refusal, Refused};
 use super::checks::shown;
 use super::directory::{Directory, Identity, Namespace, Role};
 use super::metrics::{Refusals, TokenLogin, TokenLogins};
+use super::networks::Source;
 use super::oidc::{ExchangeError, ExchangedToken};
 use super::records::{self, LeftOut, Records, UserRecord};
 use super::signed;
-use super::slowdown::Source;
 use super::token::TokenHash;
 use super::writers::WriterNames;
 

@@ -8,8 +8,9 @@
 //! counts once: it learns nothing new, and must not slow down the others behind the same address.
 
 use std::collections::{HashMap, VecDeque};
-use std::net::IpAddr;
 use std::time::Duration;
+
+use super::networks::Source;
 
 /// Failures that cost nothing: a runner with an old password in one of its variables.
 const FREE_FAILURES: u32 = 3;
@@ -37,33 +38,6 @@ const LOG_PERIOD: Duration = Duration::from_secs(60);
 pub(super) type Digest = [u8; 32];
 /// The part of it that is kept of a wrong guess.
 type Guess = [u8; 16];
-
-/// Where an attempt comes from. One IPv6 customer has a /64, so that is one source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Source {
-    /// A Unix socket or an unknown peer.
-    Local,
-    /// An IPv4 address.
-    V4([u8; 4]),
-    /// The first 64 bits of an IPv6 address.
-    V6([u8; 8]),
-}
-
-impl Source {
-    /// The source that an address belongs to.
-    #[must_use]
-    pub fn of(address: Option<IpAddr>) -> Self {
-        match address.map(|address| address.to_canonical()) {
-            None => Self::Local,
-            Some(IpAddr::V4(address)) => Self::V4(address.octets()),
-            Some(IpAddr::V6(address)) => {
-                let mut prefix = [0; 8];
-                prefix.copy_from_slice(&address.octets()[..8]);
-                Self::V6(prefix)
-            }
-        }
-    }
-}
 
 struct Record {
     /// Distinct wrong guesses.
@@ -344,13 +318,5 @@ mod tests {
             slowdown.succeeded(HERE, stamp, Duration::ZERO);
         }
         assert_eq!(slowdown.records[&HERE].users.len(), USERS_MAX);
-    }
-
-    #[test]
-    fn one_ipv6_network_is_one_source() {
-        let of = |text: &str| Source::of(Some(text.parse().unwrap()));
-        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:2"));
-        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
-        assert_eq!(of("::ffff:10.0.0.1"), HERE);
     }
 }

@@ -10,47 +10,66 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::attempts::Refusal;
-use super::slowdown::Source;
+use super::networks::Source;
+use super::rounds::Rounds;
 
 /// Attempts of one source that wait, the one whose turn it is among them.
-const WAITING_MAX: usize = 1024;
+const OF_SOURCE_MAX: usize = 1024;
 
-/// Attempts of all sources.
-const ALL_MAX: usize = 4096;
+/// Attempts of all sources that wait.
+const WAITING_MAX: usize = 4096;
 
 struct Queue {
     len: usize,
     turn: Arc<Semaphore>,
 }
 
-#[derive(Default)]
 struct Queues {
     by_source: HashMap<Source, Queue>,
-    len: usize,
+    /// The attempts that wait. One that gives way to another loses its sender.
+    waiting: Rounds<oneshot::Sender<()>>,
 }
 
 /// The attempts that have their turn or wait for it, by source; clones share them.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(super) struct Turns(Arc<Mutex<Queues>>);
+
+impl Default for Turns {
+    fn default() -> Self {
+        let queues = Queues {
+            by_source: HashMap::new(),
+            waiting: Rounds::new(WAITING_MAX),
+        };
+        Self(Arc::new(Mutex::new(queues)))
+    }
+}
 
 impl Turns {
     /// Waits for the turn of an attempt of `source`.
     ///
     /// # Errors
-    /// [`Refusal::Busy`], at once, if too many wait.
+    /// [`Refusal::Busy`] if too many wait: at once, or when the attempt gives way to another.
     pub async fn take(&self, source: Source) -> Result<Turn, Refusal> {
-        let (place, turn) = {
+        let (stays, gives_way) = oneshot::channel();
+        let (place, turn, _waiting) = {
             let mut queues = self.0.lock();
             let here = queues.by_source.get(&source).map_or(0, |queue| queue.len);
-            if queues.len >= ALL_MAX || here >= WAITING_MAX {
+            if here >= OF_SOURCE_MAX {
                 return Err(Refusal::Busy);
             }
-            self.enter(&mut queues, source)
+            let (place, turn) = self.enter(&mut queues, source);
+            let (id, _) = queues.waiting.push(source, stays);
+            let turns = self.clone();
+            (place, turn, Waiting { turns, source, id })
         };
-        let permit = turn.acquire_owned().await.map_err(|_| Refusal::Busy)?;
+        let permit = tokio::select! {
+            biased;
+            _ = gives_way => return Err(Refusal::Busy),
+            permit = turn.acquire_owned() => permit.map_err(|_| Refusal::Busy)?,
+        };
         Ok(Turn {
             _permit: permit,
             place,
@@ -82,15 +101,19 @@ impl Turns {
         });
         queue.len += 1;
         let turn = Arc::clone(&queue.turn);
-        queues.len += 1;
         let turns = self.clone();
         (Place { turns, source }, turn)
     }
 
     /// Attempts of all sources.
     #[cfg(any(test, feature = "test-util"))]
-    pub fn waiting(&self) -> usize {
-        self.0.lock().len
+    pub fn len(&self) -> usize {
+        self.0
+            .lock()
+            .by_source
+            .values()
+            .map(|queue| queue.len)
+            .sum()
     }
 }
 
@@ -102,13 +125,26 @@ struct Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut queues = self.turns.0.lock();
-        queues.len -= 1;
         if let Some(queue) = queues.by_source.get_mut(&self.source) {
             queue.len -= 1;
             if queue.len == 0 {
                 queues.by_source.remove(&self.source);
             }
         }
+    }
+}
+
+/// An attempt that waits until this is dropped.
+struct Waiting {
+    turns: Turns,
+    source: Source,
+    id: u64,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let waiting = &mut self.turns.0.lock().waiting;
+        waiting.remove(self.source, self.id);
     }
 }
 
@@ -120,11 +156,6 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    /// The source that has it.
-    pub fn source(&self) -> Source {
-        self.place.source
-    }
-
     /// How many attempts of the same source wait behind this attempt.
     pub fn behind(&self) -> usize {
         let queues = self.place.turns.0.lock();
@@ -171,26 +202,53 @@ mod tests {
             panic!("it is its turn");
         };
         drop(second);
-        let queues = turns.0.lock();
-        assert!(queues.by_source.is_empty() && queues.len == 0);
+        assert!(turns.0.lock().by_source.is_empty());
+        assert!(turns.0.lock().waiting.pop().is_none());
     }
 
     #[test]
-    fn waiting_attempts_are_bounded_by_source_and_in_all() {
+    fn waiting_attempts_are_bounded_and_those_of_crowded_networks_give_way() {
         let turns = Turns::default();
-        let mut waiting: Vec<_> = (0..WAITING_MAX)
+        let mut waiting = Vec::new();
+        for number in 0..8 * OF_SOURCE_MAX {
+            let source = Source::V4([10, 0, 1, (number % 8) as u8]);
+            waiting.push((source, Box::pin(turns.take(source))));
+        }
+        let mut polled: Vec<_> = (waiting.iter_mut())
+            .map(|(_, attempt)| poll(attempt.as_mut()))
+            .collect();
+        assert!(
+            polled[..8]
+                .iter()
+                .all(|it| matches!(it, Poll::Ready(Ok(_))))
+        );
+        // Those that came when there was no place for them were told so at once.
+        let busy = polled
+            .iter()
+            .filter(|it| matches!(it, Poll::Ready(Err(_))))
+            .count();
+        assert!(busy < 4096 + 8);
+        let mut over = pin!(turns.take(waiting[0].0));
+        let _ = poll(over.as_mut());
+        let first = poll(pin!(turns.take(THERE)));
+        assert!(matches!(first, Poll::Ready(Ok(_))));
+        let mut second = pin!(turns.take(THERE));
+        assert!(poll(second.as_mut()).is_pending());
+        polled.clear();
+        drop(first);
+        assert!(matches!(poll(second), Poll::Ready(Ok(_))));
+    }
+
+    #[test]
+    fn a_source_has_so_many_attempts_and_no_more() {
+        let turns = Turns::default();
+        let mut waiting: Vec<_> = (0..OF_SOURCE_MAX)
             .map(|_| Box::pin(turns.take(HERE)))
             .collect();
         let held: Vec<_> = waiting.iter_mut().map(|it| poll(it.as_mut())).collect();
         assert!(matches!(held[0], Poll::Ready(Ok(_))));
         assert!(held[1..].iter().all(Poll::is_pending));
         assert!(matches!(poll(pin!(turns.take(HERE))), Poll::Ready(Err(_))));
-        let others: Vec<_> = (0..(ALL_MAX - WAITING_MAX) as u32)
-            .map(|index| poll(pin!(turns.take(Source::V4(index.to_be_bytes())))))
-            .collect();
-        assert!(others.iter().all(|it| matches!(it, Poll::Ready(Ok(_)))));
-        assert!(matches!(poll(pin!(turns.take(THERE))), Poll::Ready(Err(_))));
-        drop(others);
         assert!(matches!(poll(pin!(turns.take(THERE))), Poll::Ready(Ok(_))));
     }
 }

@@ -243,6 +243,41 @@ async fn what_is_too_long_is_refused_at_once_whether_or_not_the_user_exists() {
     assert_eq!(auth.attempts().depth(), 0);
 }
 
+/// Guesses from thousands of addresses that lie in three networks.
+#[tokio::test]
+async fn guesses_from_few_networks_hold_up_no_client_of_another() {
+    let (end, ended) = std::sync::mpsc::sync_channel::<()>(0);
+    let (rests, ended) = (Mutex::new(0), Mutex::new(ended));
+    let attempts = Attempts::new().unwrap().with_rest(move |_| {
+        // More than one check for each network of the guessers is made after this test.
+        let mut rests = rests.lock();
+        *rests += 1;
+        if *rests > 3 {
+            drop(rests);
+            let _ = ended.lock().recv();
+        }
+    });
+    let users = Arc::new(directory(&[("ci", "read-write")]));
+    let check =
+        async |password: &[u8], source| attempts.check(&users, "ci", password, source).await;
+    let busy = attempts.occupy();
+    let guesses = (0..3000_u32).map(|number| {
+        let [.., high, low] = number.to_be_bytes();
+        let source = Source::V4([10, low % 3, high, low]);
+        let guess = number.to_be_bytes();
+        async move { check(&guess, source).await }
+    });
+    let mut guesses: Vec<_> = guesses.map(Box::pin).collect();
+    assert!(guesses.iter_mut().all(|it| poll(it.as_mut()).is_pending()));
+    let client = Source::V4([192, 0, 2, 1]);
+    let mut login = pin!(check(PASSWORD, client));
+    assert!(poll(login.as_mut()).is_pending());
+    drop(busy);
+    let login = tokio::time::timeout(Duration::from_secs(60), login).await;
+    assert!(login.is_ok_and(|login| login.is_ok()));
+    drop(end);
+}
+
 /// Guesses from many sources would keep a processor busy otherwise.
 #[tokio::test]
 async fn a_thread_rests_behind_each_wrong_password_as_long_as_its_check_took() {
