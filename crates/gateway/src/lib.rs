@@ -22,6 +22,7 @@ mod artifact;
 mod dav;
 mod events;
 mod exchange;
+mod frames;
 #[doc(hidden)]
 pub mod fuzzing;
 mod handler;

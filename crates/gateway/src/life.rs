@@ -13,6 +13,12 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use crate::frames::Frames;
+
+/// Requests of a connection on probation at most. A client may have 32 under way before the answer
+/// to its first.
+const STRANGER_REQUESTS_MAX: u32 = 128;
+
 /// What is read and thrown away from a connection that is being closed.
 const LINGER_LEN_MAX: usize = 64 << 20;
 
@@ -49,6 +55,8 @@ struct LifeState {
     active: usize,
     /// Of these, those that wait for a client that was not let in yet.
     awaiting: usize,
+    /// Requests that were begun before one was let in.
+    strange: u32,
     /// When something happened last.
     progress: Instant,
     /// When the first byte of a request arrived, while its head is not complete.
@@ -102,6 +110,7 @@ impl Life {
             state: Mutex::new(LifeState {
                 active: 0,
                 awaiting: 0,
+                strange: 0,
                 progress: opened,
                 head_since: None,
                 blocked_since: None,
@@ -114,12 +123,17 @@ impl Life {
         })
     }
 
-    /// A request begins, and lasts until what is returned is dropped.
+    /// A request begins, and lasts until what is returned is dropped. The connection ends if none
+    /// of many was let in.
     pub(crate) fn begin(self: &Arc<Self>) -> Active {
         let mut state = self.state.lock();
         state.active += 1;
         state.head_since = None;
         state.progress = Instant::now();
+        if state.is_on_probation {
+            state.strange += 1;
+            state.is_cut |= state.strange > STRANGER_REQUESTS_MAX;
+        }
         // A body may stall for less time than a connection may be idle.
         self.hasten(&mut state);
         drop(state);
@@ -264,24 +278,47 @@ pub(crate) struct Watch<S> {
     first: Vec<u8>,
     stream: S,
     life: Arc<Life>,
-    /// Whether a first byte begins the head of a request: not in HTTP/2, where frames come at any
-    /// time.
-    has_heads: bool,
+    /// In HTTP/2, where frames come at any time. Otherwise a first byte begins the head of a
+    /// request.
+    frames: Option<Frames>,
     linger: Option<(Pin<Box<Sleep>>, usize)>,
 }
 
 impl<S> Watch<S> {
     /// A stream of which `first` was read.
-    pub(crate) fn new(first: Vec<u8>, stream: S, life: Arc<Life>, has_heads: bool) -> Self {
-        if has_heads {
+    pub(crate) fn new(first: Vec<u8>, stream: S, life: Arc<Life>, is_http2: bool) -> Self {
+        if !is_http2 {
             life.note_read();
         }
         Self {
             first,
             stream,
             life,
-            has_heads,
+            frames: is_http2.then(|| Frames::new(Instant::now())),
             linger: None,
+        }
+    }
+
+    /// Notes what the client sent. False if the connection has to end for that.
+    fn note_read(&mut self, bytes: &[u8]) -> bool {
+        match &mut self.frames {
+            None if bytes.is_empty() => true,
+            None => {
+                self.life.note_read();
+                true
+            }
+            Some(frames) => {
+                let is_stranger = self.life.is_on_probation();
+                frames.note_read(bytes, is_stranger, Instant::now())
+            }
+        }
+    }
+
+    /// Notes how a write went.
+    fn note_write(&mut self, polled: &Poll<io::Result<usize>>) {
+        self.life.note_write(polled.is_pending());
+        if let (Some(frames), Poll::Ready(Ok(len))) = (&mut self.frames, polled) {
+            frames.note_written(*len, self.life.is_on_probation());
         }
     }
 }
@@ -293,26 +330,29 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watch<S> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let it = self.get_mut();
-        if !it.first.is_empty() {
+        let before = buf.filled().len();
+        if it.first.is_empty() {
+            ready!(Pin::new(&mut it.stream).poll_read(cx, buf))?;
+        } else {
             let len = it.first.len().min(buf.remaining());
             buf.put_slice(it.first.get(..len).unwrap_or_default());
             it.first.drain(..len);
-            if buf.remaining() == 0 {
-                return Poll::Ready(Ok(()));
-            }
             // The rest of the head comes along: hyper doubles its buffer for the read after one
             // that was short, and keeps it while the connection is idle.
-            return match Pin::new(&mut it.stream).poll_read(cx, buf) {
-                Poll::Pending => Poll::Ready(Ok(())),
-                read => read,
-            };
+            if buf.remaining() > 0
+                && let Poll::Ready(read) = Pin::new(&mut it.stream).poll_read(cx, buf)
+            {
+                read?;
+            }
         }
-        let before = buf.filled().len();
-        ready!(Pin::new(&mut it.stream).poll_read(cx, buf))?;
-        if it.has_heads && buf.filled().len() > before {
-            it.life.note_read();
+        let is_within = it.note_read(buf.filled().get(before..).unwrap_or_default());
+        if is_within {
+            return Poll::Ready(Ok(()));
         }
-        Poll::Ready(Ok(()))
+        // Its life ends it.
+        buf.set_filled(before);
+        it.life.cut();
+        Poll::Pending
     }
 }
 
@@ -324,7 +364,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watch<S> {
     ) -> Poll<io::Result<usize>> {
         let it = self.get_mut();
         let polled = Pin::new(&mut it.stream).poll_write(cx, buf);
-        it.life.note_write(polled.is_pending());
+        it.note_write(&polled);
         polled
     }
 
@@ -335,7 +375,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watch<S> {
     ) -> Poll<io::Result<usize>> {
         let it = self.get_mut();
         let polled = Pin::new(&mut it.stream).poll_write_vectored(cx, bufs);
-        it.life.note_write(polled.is_pending());
+        it.note_write(&polled);
         polled
     }
 
@@ -397,18 +437,18 @@ mod tests {
     #[tokio::test]
     async fn bytes_that_were_read_before_come_with_those_that_have_arrived_since() {
         let (mut client, server) = duplex(64);
-        let mut watch = Watch::new(b"GET".to_vec(), server, life(false), true);
+        let mut watch = Watch::new(b"GET".to_vec(), server, life(false), false);
         let mut bytes = [0; 64];
         client.write_all(b" /a HTTP/1.1").await.unwrap();
         let len = watch.read(&mut bytes).await.unwrap();
         assert_eq!(&bytes[..len], b"GET /a HTTP/1.1");
         // They do not wait for any.
         let (_client, server) = duplex(64);
-        let mut watch = Watch::new(b"GET".to_vec(), server, life(false), true);
+        let mut watch = Watch::new(b"GET".to_vec(), server, life(false), false);
         let len = watch.read(&mut bytes).await.unwrap();
         assert_eq!(&bytes[..len], b"GET");
         // A buffer may be shorter than they are.
-        let mut watch = Watch::new(b"GET".to_vec(), tokio::io::empty(), life(false), true);
+        let mut watch = Watch::new(b"GET".to_vec(), tokio::io::empty(), life(false), false);
         let mut short = [0; 2];
         assert_eq!(watch.read(&mut short).await.unwrap(), 2);
         assert_eq!(&short, b"GE");
@@ -481,6 +521,29 @@ mod tests {
         assert_eq!(lived(&life).await, 59);
         drop(first);
         assert_eq!(lived(&life).await, 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stranger_makes_so_many_requests_and_no_more() {
+        let known = life(true);
+        known.accept();
+        for _ in 0..=STRANGER_REQUESTS_MAX {
+            drop(known.begin());
+        }
+        assert!(!known.is_cut());
+        let strange = life(true);
+        let over = strange.over();
+        tokio::pin!(over);
+        for _ in 0..STRANGER_REQUESTS_MAX {
+            let wait = tokio::time::timeout(Duration::from_millis(1), &mut over);
+            assert!(wait.await.is_err());
+            drop(strange.begin());
+        }
+        let _last = strange.begin();
+        assert!(strange.is_cut());
+        let begun = Instant::now();
+        over.await;
+        assert_eq!(begun.elapsed(), Duration::ZERO);
     }
 
     #[tokio::test(start_paused = true)]

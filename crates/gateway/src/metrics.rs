@@ -255,7 +255,8 @@ impl Figures {
         );
         snapshot.counter(
             "fonn_http_connections_stalled_total",
-            "Connections over HTTP closed because the client was too slow or idle for too long.",
+            "Connections over HTTP closed because the client was too slow, idle for too long, sent too many frames, or made \
+             too many requests without a login.",
             &[],
             get(&self.stalled),
         );

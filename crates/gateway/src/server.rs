@@ -11,7 +11,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fonn_admin::{Streams, is_http2};
 use fonn_auth::tls::Link;
@@ -85,6 +85,9 @@ const SEND_BUFFER_MAX_BYTES: usize = 256 << 10;
 
 /// Wait after a failed accept, which usually means that file descriptors ran out.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+
+/// While connections cannot be accepted, each thread says so this often.
+const ACCEPT_WARNING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Why the gateway does not serve.
 #[derive(Debug, thiserror::Error)]
@@ -209,6 +212,7 @@ async fn accept<S: Store + Unpin>(
         }
     };
     let mut connections = JoinSet::new();
+    let mut warned: Option<Instant> = None;
     loop {
         tokio::select! {
             () = stopped.requested() => break,
@@ -222,7 +226,10 @@ async fn accept<S: Store + Unpin>(
                 }
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) => {
-                    tracing::warn!(%error, "accepting a connection on the HTTP port");
+                    if warned.is_none_or(|at| at.elapsed() >= ACCEPT_WARNING_INTERVAL) {
+                        tracing::warn!(%error, "accepting a connection on the HTTP port");
+                        warned = Some(Instant::now());
+                    }
                     tokio::time::sleep(ACCEPT_RETRY).await;
                 }
             },
@@ -349,7 +356,7 @@ async fn serve_http<S: Store + Unpin>(
         }
         () = stopped.requested() => return,
     };
-    let watch = Watch::new(first, stream, Arc::clone(&life), !is_http2);
+    let watch = Watch::new(first, stream, Arc::clone(&life), is_http2);
     let io = TokioIo::new(watch);
     let service = {
         let (front, life) = (front.clone(), Arc::clone(&life));

@@ -2,10 +2,12 @@
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use fonn_auth::Security;
+use fonn_auth::testing::directory;
+use fonn_auth::{Authenticator, Security};
 use fonn_server::{ListenAddr, Tuning};
 
 use super::fake::{Fake, VALUE_LEN_MAX, options};
@@ -19,6 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 struct Site {
     store: Fake,
+    front: Front<Fake>,
     gateway: Option<Gateway>,
     address: String,
 }
@@ -39,12 +42,17 @@ impl Site {
     }
 
     fn of(store: Fake, times: Times) -> Self {
-        let front = Front::new(store.clone(), Security::default(), options(times));
+        Self::secured(store, Security::default(), times)
+    }
+
+    fn secured(store: Fake, security: Security, times: Times) -> Self {
+        let front = Front::new(store.clone(), security, options(times));
         let bound = Bound::new(&ListenAddr::Tcp("127.0.0.1:0".to_owned())).unwrap();
         let gateway = Gateway::start(&front, bound, 1).unwrap();
         let address = gateway.address().to_owned();
         Self {
             store,
+            front,
             gateway: Some(gateway),
             address,
         }
@@ -350,7 +358,7 @@ fn a_connection_of_http2_without_a_whole_request_is_idle_whatever_it_sends() -> 
         (Vec::new(), &b""[..]),
         (headers(0), b""),
         (b"\0\x40\0\0\0\0\0\0\x01".to_vec(), b"x"),
-        (Vec::new(), b"\0\0\x08\x06\0\0\0\0\0eight by"),
+        (Vec::new(), HTTP2_PING),
     ];
     for (first, more) in cases {
         let begun = Instant::now();
@@ -375,6 +383,56 @@ fn a_connection_of_http2_without_a_whole_request_is_idle_whatever_it_sends() -> 
     until("the places are given back", || {
         site.store.0.places.load(Ordering::SeqCst) == 0
     });
+    Ok(())
+}
+
+/// PING (RFC 9113, section 6.7).
+const HTTP2_PING: &[u8] = b"\0\0\x08\x06\0\0\0\0\0eight by";
+
+/// Whether the gateway ends a connection that sends all this, although time does not end it.
+fn ends_at(security: Security, sent: Vec<u8>) -> io::Result<bool> {
+    let long = Duration::from_secs(3600);
+    let times = Times {
+        head_max: long,
+        idle_max: long,
+        ..Times::default()
+    };
+    let site = Site::secured(Fake::with_tuning(Tuning::default()), security, times);
+    let mut stream = site.connect();
+    let mut writer = stream.try_clone()?;
+    std::thread::scope(|scope| {
+        // It fails once the connection is closed.
+        scope.spawn(move || writer.write_all(&sent));
+        let ended = stream.read_to_end(&mut Vec::new());
+        let is_over = !ended.is_err_and(|it| it.kind() == io::ErrorKind::WouldBlock);
+        if !is_over {
+            stream.shutdown(std::net::Shutdown::Both)?;
+        }
+        let stalled = site.front.figures().stalled.load(Ordering::Relaxed);
+        Ok(is_over && stalled == 1)
+    })
+}
+
+fn guarded() -> io::Result<Security> {
+    let users = Authenticator::new(directory(&[("ci", "read")]))?;
+    Ok(Security {
+        users: Some(Arc::new(users)),
+        ..Security::default()
+    })
+}
+
+#[test]
+fn a_connection_of_http2_that_sends_frames_without_end_is_cut_off() -> io::Result<()> {
+    let sent = [HTTP2_BEGIN, &HTTP2_PING.repeat(20_000)].concat();
+    assert!(ends_at(guarded()?, sent.clone())?);
+    assert!(ends_at(Security::default(), sent)?);
+    Ok(())
+}
+
+#[test]
+fn a_connection_whose_requests_are_all_refused_is_cut_off() -> io::Result<()> {
+    let request = b"GET /a HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n";
+    assert!(ends_at(guarded()?, request.repeat(1000))?);
     Ok(())
 }
 
