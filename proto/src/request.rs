@@ -293,7 +293,24 @@ impl Reply<'_> {
         }
     }
 
-    /// Words the answer to [`Body::Server`].
+    /// Words the next part of the answer to [`Body::Server`]. True if there are more. A part ends
+    /// behind what is [computed](Self::is_computed).
+    pub fn server_part(
+        &mut self,
+        command: &ServerCommand<'_>,
+        outcome: &ServerOutcome,
+        out: &mut Out,
+    ) -> bool {
+        match self {
+            Self::Resp(reply) => reply.server_part(command, outcome, out),
+            other => {
+                other.server(command, outcome, out);
+                false
+            }
+        }
+    }
+
+    /// Words the whole answer to [`Body::Server`].
     pub fn server(&mut self, command: &ServerCommand<'_>, outcome: &ServerOutcome, out: &mut Out) {
         match self {
             Self::Text(reply) => reply.server(command, outcome, out),

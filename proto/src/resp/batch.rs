@@ -100,10 +100,7 @@ pub(super) fn transfer<'a>(
         steps: vec![BatchStep::Transfer(transfer)],
         ..Batch::default()
     };
-    let forms = BatchForms {
-        forms: vec![(1, form)],
-        is_array: false,
-    };
+    let forms = BatchForms::new(vec![(1, form)], false);
     let body = Body::Server(ServerCommand::Atomic(batch));
     Ok((body, Form::Batch(Box::new(forms))))
 }
@@ -144,10 +141,7 @@ fn exec<'a>(session: &'a mut Session, limits: Limits) -> Result<(Body<'a>, Form<
         true => Body::Queued(Commands::new()),
         false => Body::Server(ServerCommand::Atomic(batch)),
     };
-    let forms = BatchForms {
-        forms,
-        is_array: true,
-    };
+    let forms = BatchForms::new(forms, true);
     Ok((body, Form::Batch(Box::new(forms))))
 }
 

@@ -181,7 +181,7 @@ impl<'a> Reply<'a> {
     /// Whether the answer is computed from the whole of a value.
     #[inline]
     pub(crate) fn is_computed(&self) -> bool {
-        matches!(self.form, Form::BitCount(_) | Form::Lcs(_))
+        self.form.is_computed()
     }
 
     /// Whether the client wants to be told when the request is for another member.
@@ -264,6 +264,12 @@ impl<'a> Reply<'a> {
 }
 
 impl Form<'_> {
+    /// Whether the answer is computed from the whole of a value.
+    #[inline]
+    fn is_computed(&self) -> bool {
+        matches!(self, Self::BitCount(_) | Self::Lcs(_))
+    }
+
     /// Words the outcome of the next command.
     #[inline]
     fn put(&mut self, protocol: Protocol, outcome: &Outcome<'_>, out: &mut Out) {
@@ -343,6 +349,20 @@ impl Form<'_> {
 }
 
 impl Reply<'_> {
+    /// Words the next part of the answer to a command about the server. True if there are more.
+    pub fn server_part(
+        &mut self,
+        command: &ServerCommand<'_>,
+        outcome: &ServerOutcome,
+        out: &mut Out,
+    ) -> bool {
+        if let (ServerOutcome::Outcomes(outcomes), Form::Batch(batch)) = (outcome, &mut self.form) {
+            return batch.put_part(self.protocol, outcomes, out);
+        }
+        self.server(command, outcome, out);
+        false
+    }
+
     /// Words the answer to a command about the server.
     pub fn server(&mut self, command: &ServerCommand<'_>, outcome: &ServerOutcome, out: &mut Out) {
         match outcome {

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::later::{Answer, Begun, Queue};
 use super::replies::CROWDED_SEND_LEN;
-use super::{COMMAND_COST, Driver, SEND_DELAY, TURN_BYTES, UNCOUNTED_COMMANDS_MAX};
+use super::{COMMAND_COST, Driver, SEND_DELAY, TURN_BYTES, TURN_MAX, UNCOUNTED_COMMANDS_MAX};
 use crate::budget::Budget as _;
 use crate::input::Chunk;
 use crate::overlay;
@@ -228,7 +228,10 @@ impl<S: Service> Driver<'_, S> {
                 if let ServerCommand::Atomic(batch) = &command {
                     self.turn += batch.steps.len();
                 }
-                reply.server(&command, &outcome, &mut self.out);
+                while reply.server_part(&command, &outcome, &mut self.out) {
+                    self.turn = TURN_MAX;
+                    self.breathe().await;
+                }
             }
             Body::Answer | Body::Queued(_) | Body::LogOut | Body::Close | Body::Broken => {
                 reply.finish(self.words(queue));

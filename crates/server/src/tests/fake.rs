@@ -12,8 +12,8 @@ use fonn_proto::outcome::Value;
 use fonn_proto::peer::hello::{Hello, Rejection};
 use fonn_proto::request::ServerOutcome;
 use fonn_proto::{
-    ClusterView, Command, Failure, Get, Hit, Moved, Outcome, Redirects, ServerCommand, Space,
-    placement,
+    BatchStep, ClusterView, Command, Failure, Get, Hit, Moved, Outcome, Redirects, ServerCommand,
+    Space, placement,
 };
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -438,6 +438,15 @@ impl Service for Fake {
             ServerCommand::ClusterView => {
                 let view = ClusterView::alone("fake", client.local);
                 ServerOutcome::Cluster(Arc::new(view))
+            }
+            ServerCommand::Atomic(batch) => {
+                let outcomes = batch.steps.iter().map(|step| match step {
+                    BatchStep::Command(Command::Get(get)) => {
+                        store.run(Task::Get((client.space, get.key.to_vec())))
+                    }
+                    _ => Outcome::NotANumber,
+                });
+                ServerOutcome::Outcomes(outcomes.collect())
             }
             _ => ServerOutcome::Pairs(Vec::new()),
         }

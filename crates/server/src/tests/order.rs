@@ -1,5 +1,8 @@
 //! Whatever the order in which answers come, clients see that of their requests.
 
+use std::future::{Future as _, poll_fn};
+use std::io::{Read as _, Write as _};
+use std::pin::pin;
 use std::sync::Arc;
 
 use fonn_auth::Security;
@@ -87,6 +90,49 @@ fn the_service_hears_of_the_next_keys_sixteen_at_a_time() {
         expected(&[&gets(0..40)]),
         [names(1..17), names(17..33), names(33..40)]
     );
+}
+
+/// How often the reactor turns to a connection that sends a transaction of so many commands.
+fn turns(command: &str, count: usize) -> usize {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    let requests = ["MULTI\r\n", &command.repeat(count), "EXEC\r\n"].concat();
+    theirs.write_all(requests.as_bytes()).unwrap();
+    theirs.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut turns = 0;
+    runtime.block_on(async {
+        let service = Arc::new(Fake::new(Manner::AtOnce));
+        service.put(b"a", b"some value".to_vec());
+        let shared = Shared::new(service, Vec::new(), 10);
+        let accepted = Accepted::Unix(ours).into_socket(&Security::default());
+        let (socket, peer) = accepted.unwrap();
+        shared.registry.pending(0);
+        let mut serve = pin!(connection::serve(Registered {
+            shared: Arc::clone(&shared),
+            connection: shared.registry.add(socket, peer, 0),
+        }));
+        poll_fn(|cx| {
+            turns += 1;
+            serve.as_mut().poll(cx)
+        })
+        .await;
+    });
+    let mut replies = String::new();
+    theirs.read_to_string(&mut replies).unwrap();
+    assert!(replies.contains(&format!("*{count}\r\n")), "{replies}");
+    turns
+}
+
+#[test]
+fn others_have_their_turn_between_the_computed_answers_of_a_transaction() {
+    let read = turns("GET a\r\n", 50);
+    for command in ["LCS a a\r\n", "BITCOUNT a\r\n"] {
+        let computed = turns(command, 50);
+        assert!(computed >= read + 48, "{command}: {computed}, {read}");
+    }
 }
 
 fn key() -> impl Strategy<Value = String> {

@@ -13,10 +13,12 @@ use crate::{Out, Seen};
 /// How the answers to the steps of a batch are worded.
 #[derive(Debug)]
 pub(in super::super) struct BatchForms<'a> {
-    /// Steps and form of each command.
-    pub(in super::super) forms: Vec<(usize, Form<'a>)>,
-    /// Whether the answer is an array with an element for each command.
-    pub(in super::super) is_array: bool,
+    /// Steps and form of each command whose answer is not worded.
+    forms: std::vec::IntoIter<(usize, Form<'a>)>,
+    /// Whether the answer is an array with an element for each command, and has not begun.
+    begins_array: bool,
+    /// Steps whose outcome is worded.
+    worded: usize,
 }
 
 /// A command that is kept for `EXEC`.
@@ -49,22 +51,47 @@ pub(in super::super) enum Change {
     Forget,
 }
 
-impl BatchForms<'_> {
-    /// Words the outcomes of all steps.
-    pub(super) fn put(&mut self, protocol: Protocol, outcomes: &[Outcome<'_>], out: &mut Out) {
-        if self.is_array {
+impl<'a> BatchForms<'a> {
+    /// With the steps and the form of each command. The answer may be an array, with an element for
+    /// each of them.
+    pub(in super::super) fn new(forms: Vec<(usize, Form<'a>)>, is_array: bool) -> Self {
+        Self {
+            forms: forms.into_iter(),
+            begins_array: is_array,
+            worded: 0,
+        }
+    }
+
+    /// Words the outcomes of the next steps, up to an answer that is computed from a whole value.
+    /// True if there are more.
+    pub(super) fn put_part(
+        &mut self,
+        protocol: Protocol,
+        outcomes: &[Outcome<'_>],
+        out: &mut Out,
+    ) -> bool {
+        if std::mem::take(&mut self.begins_array) {
             put_array_len(out, self.forms.len());
         }
-        let mut rest = outcomes.iter();
-        for (steps, form) in &mut self.forms {
-            for _ in 0..*steps {
+        while let Some((steps, mut form)) = self.forms.next() {
+            for _ in 0..steps {
                 // A member that carried out less than it was asked for is no member of this
                 // release.
                 let failed = Outcome::Failed(Failure::Unavailable);
-                form.put(protocol, rest.next().unwrap_or(&failed), out);
+                form.put(protocol, outcomes.get(self.worded).unwrap_or(&failed), out);
+                self.worded += 1;
             }
             form.finish(protocol, out);
+            if form.is_computed() {
+                return self.forms.len() > 0;
+            }
         }
+        false
+    }
+
+    /// Words the outcomes of all steps.
+    pub(super) fn put(&mut self, protocol: Protocol, outcomes: &[Outcome<'_>], out: &mut Out) {
+        while self.put_part(protocol, outcomes, out) {}
     }
 }
 
