@@ -127,27 +127,32 @@ impl Contents {
 
     /// Takes a record in; false if it does not fit to what is there.
     fn take(&mut self, record: Record) -> bool {
+        let fits = match &record {
+            Record::Entry(entry) => {
+                let expected = self.last().map(|last| last.index.checked_add(1));
+                expected.is_none_or(|expected| expected == Some(entry.log_id.index))
+            }
+            Record::Purge(log_id) => log_id.index < u64::MAX,
+            _ => true,
+        };
+        if fits {
+            self.put(record);
+        }
+        fits
+    }
+
+    /// Takes a record of raft in, which fits.
+    pub(super) fn put(&mut self, record: Record) {
         match record {
             Record::Vote(vote) => self.vote = Some(vote),
             Record::Committed(log_id) => self.committed = Some(log_id),
             Record::Truncate(index) => drop(self.entries.split_off(&index)),
             Record::Purge(log_id) => {
-                let Some(next) = log_id.index.checked_add(1) else {
-                    return false;
-                };
-                self.entries = self.entries.split_off(&next);
+                self.entries = self.entries.split_off(&log_id.index.saturating_add(1));
                 self.purged = Some(log_id);
             }
-            Record::Entry(entry) => {
-                let index = entry.log_id.index;
-                let expected = self.last().map(|last| last.index.checked_add(1));
-                if expected.is_some_and(|expected| expected != Some(index)) {
-                    return false;
-                }
-                self.entries.insert(index, entry);
-            }
+            Record::Entry(entry) => drop(self.entries.insert(entry.log_id.index, entry)),
         }
-        true
     }
 }
 
@@ -224,16 +229,13 @@ impl Journal {
 
     /// Appends records and waits until they are on disk. After an error the journal takes nothing
     /// more.
+    ///
+    /// [`Record::Committed`] alone is not worth a wait. It only says how much of the log may be
+    /// applied before any member is asked. If it is lost with the power, the map is older at the
+    /// start.
     pub(super) fn append(&mut self, records: &[Record]) -> Result<(), JournalError> {
-        self.write(records, true)
-    }
-
-    /// Appends records that may be lost with the power, not with the process.
-    pub(super) fn append_lazily(&mut self, records: &[Record]) -> Result<(), JournalError> {
-        self.write(records, false)
-    }
-
-    fn write(&mut self, records: &[Record], sync: bool) -> Result<(), JournalError> {
+        let is_lazy = |record: &Record| matches!(record, Record::Committed(_));
+        let sync = !records.iter().all(is_lazy);
         let mut bytes = Vec::new();
         for record in records {
             encode(record, self.durable_len, &mut bytes)?;

@@ -14,7 +14,7 @@ use openraft::{AnyError, RaftLogReader, StorageIOError};
 use parking_lot::Mutex;
 
 use super::journal::{Contents, Journal, JournalError, Record};
-use super::types::{Entry, LogId, RaftId, StorageError, TypeConfig, Vote};
+use super::types::{Entry, LogId, StorageError, TypeConfig, Vote};
 
 /// Most bytes of entries in one message to another member; a first entry goes alone if it is
 /// longer.
@@ -52,18 +52,26 @@ impl LogStore {
         self.shared.contents.lock().last()
     }
 
-    /// Runs `job` with the journal, off the reactor.
-    async fn write(
-        &self,
-        job: impl FnOnce(&mut Journal, &Mutex<Contents>) -> Result<(), JournalError> + Send + 'static,
-    ) -> Result<(), AnyError> {
+    /// Appends records to the journal, off the reactor, and then takes them in.
+    async fn write(&self, records: Vec<Record>) -> Result<(), StorageError> {
         let shared = Arc::clone(&self.shared);
-        let job = move || job(&mut shared.journal.lock(), &shared.contents);
-        match run_blocking(&self.pool, job).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(AnyError::new(&error)),
-            Err(error) => Err(AnyError::new(&error)),
-        }
+        let job = move || -> Result<(), JournalError> {
+            let mut journal = shared.journal.lock();
+            journal.append(&records)?;
+            let purges = records.iter().any(|it| matches!(it, Record::Purge(_)));
+            let purged = {
+                let mut contents = shared.contents.lock();
+                records.into_iter().for_each(|record| contents.put(record));
+                purges.then(|| contents.clone())
+            };
+            purged.map_or(Ok(()), |contents| journal.shrink(&contents))
+        };
+        let error = match run_blocking(&self.pool, job).await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => AnyError::new(&error),
+            Err(error) => AnyError::new(&error),
+        };
+        Err(StorageIOError::write(error).into())
     }
 }
 
@@ -116,14 +124,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     }
 
     async fn save_vote(&mut self, vote: &Vote) -> Result<(), StorageError> {
-        let vote = *vote;
-        let job = move |journal: &mut Journal, contents: &Mutex<Contents>| {
-            journal.append(&[Record::Vote(vote)])?;
-            contents.lock().vote = Some(vote);
-            Ok(())
-        };
-        let written = self.write(job).await;
-        written.map_err(|error| StorageIOError::write_vote(error).into())
+        self.write(vec![Record::Vote(*vote)]).await
     }
 
     async fn read_vote(&mut self) -> Result<Option<Vote>, StorageError> {
@@ -131,18 +132,8 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     }
 
     async fn save_committed(&mut self, committed: Option<LogId>) -> Result<(), StorageError> {
-        let Some(committed) = committed else {
-            return Ok(());
-        };
-        let job = move |journal: &mut Journal, contents: &Mutex<Contents>| {
-            // Not worth a wait: it only says how much of the log may be applied before any member
-            // is asked. A lower one than the true one costs nothing but an older map at the start.
-            journal.append_lazily(&[Record::Committed(committed)])?;
-            contents.lock().committed = Some(committed);
-            Ok(())
-        };
-        let written = self.write(job).await;
-        written.map_err(|error| StorageIOError::write(error).into())
+        let records = committed.map(Record::Committed);
+        self.write(records.into_iter().collect()).await
     }
 
     async fn read_committed(&mut self) -> Result<Option<LogId>, StorageError> {
@@ -160,45 +151,17 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         I: IntoIterator<Item = Entry> + Send,
         I::IntoIter: Send,
     {
-        let entries: Vec<Entry> = entries.into_iter().collect();
-        let job = move |journal: &mut Journal, contents: &Mutex<Contents>| {
-            let records: Vec<Record> = entries.iter().cloned().map(Record::Entry).collect();
-            journal.append(&records)?;
-            let entries = entries.into_iter().map(|entry| (entry.log_id.index, entry));
-            contents.lock().entries.extend(entries);
-            Ok(())
-        };
-        match self.write(job).await {
-            Ok(()) => {
-                callback.log_io_completed(Ok(()));
-                Ok(())
-            }
-            Err(error) => Err(StorageIOError::write_logs(error).into()),
-        }
+        let records = entries.into_iter().map(Record::Entry).collect();
+        self.write(records).await?;
+        callback.log_io_completed(Ok(()));
+        Ok(())
     }
 
     async fn truncate(&mut self, log_id: LogId) -> Result<(), StorageError> {
-        let job = move |journal: &mut Journal, contents: &Mutex<Contents>| {
-            journal.append(&[Record::Truncate(log_id.index)])?;
-            contents.lock().entries.split_off(&log_id.index);
-            Ok(())
-        };
-        let written = self.write(job).await;
-        written.map_err(|error| StorageIOError::write_logs(error).into())
+        self.write(vec![Record::Truncate(log_id.index)]).await
     }
 
     async fn purge(&mut self, log_id: LogId) -> Result<(), StorageError> {
-        let job = move |journal: &mut Journal, contents: &Mutex<Contents>| {
-            journal.append(&[Record::Purge(log_id)])?;
-            let contents = {
-                let mut contents = contents.lock();
-                contents.entries = contents.entries.split_off(&log_id.index.saturating_add(1));
-                contents.purged = Some(log_id);
-                contents.clone()
-            };
-            journal.shrink(&contents)
-        };
-        let written = self.write(job).await;
-        written.map_err(|error| StorageIOError::<RaftId>::write_logs(error).into())
+        self.write(vec![Record::Purge(log_id)]).await
     }
 }

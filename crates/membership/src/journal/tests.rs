@@ -70,7 +70,7 @@ fn a_long_journal_shrinks_to_what_still_counts() {
             .map(|it| Record::Entry(entry(it)))
             .collect();
         index += 500;
-        journal.append_lazily(&records).unwrap();
+        journal.append(&records).unwrap();
         records
             .into_iter()
             .for_each(|record| assert!(contents.take(record)));
@@ -136,7 +136,7 @@ fn pages_of_unacknowledged_records_may_reach_the_disk_in_any_order() {
     let len = std::fs::read(&path).unwrap().len();
     let (mut journal, _) = Journal::open(dir.path()).unwrap();
     journal
-        .append_lazily(&[Record::Committed(log_id(8))])
+        .append(&[Record::Committed(log_id(8))])
         .unwrap();
     journal
         .append(&[Record::Entry(entry(9)), Record::Entry(entry(10))])
