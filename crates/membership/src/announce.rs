@@ -38,7 +38,7 @@ pub(super) async fn run(participant: Arc<Participant>, tier: ColdTier) {
         tokio::select! {
             _ = period.tick() => {
                 let state = participant.state();
-                tier.retain_members(|id| state.live().any(|it| it.info.id == id));
+                tier.retain_members(|id| state.members.values().any(|it| it.info.id == id));
                 due = participant.others().into_keys().collect();
             }
             changed = own.changed() => {
@@ -116,7 +116,7 @@ impl Participant {
         let told = announcement(request)?;
         let from = request.ends.as_ref().map_or(0, |ends| ends.source);
         let state = self.state();
-        let member = state.live().find(|it| it.info.raft_id == from);
+        let member = state.members.values().find(|it| it.info.raft_id == from);
         if let (Some(tier), Some(member)) = (&self.options.segments, member) {
             tier.hear(&member.info.id, &told);
         }

@@ -95,7 +95,8 @@ async fn announce(participant: &Arc<Participant>, addresses: &[String]) -> Resul
     let state = participant.state();
     let own = &participant.info;
     let known = state
-        .live()
+        .members
+        .values()
         .filter(|it| it.info.id != own.id)
         .map(|it| it.info.cluster_address.clone());
     let mut last = "no address to join at is known".to_owned();

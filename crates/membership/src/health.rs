@@ -140,7 +140,7 @@ pub(super) async fn decide(participant: Arc<Participant>) {
         // One after the other: a member that is named later may be heard again meanwhile.
         while let Some(change) = next_change(&participant) {
             tracing::info!(?change, "a member does not answer");
-            let Change::Down { raft_id, .. } = change else {
+            let Change::Down(raft_id) = change else {
                 break;
             };
             match participant.propose_here(change, CHANGE_DEADLINE).await {
@@ -178,15 +178,14 @@ pub(super) fn failed(
 ) -> Option<Change> {
     // After a pause of this process, this may be looked at before any member is asked again.
     detector.tick(now);
-    for member in state.live() {
+    for member in state.members.values() {
         let raft_id = member.info.raft_id;
         let is_down = raft_id != own && detector.is_down(raft_id, member.is_down(), now);
         if member.is_down() {
             grants.settle(raft_id);
         } else if is_down && grants.may_fall(raft_id, state.down_after(), now) {
             grants.fall(raft_id);
-            let id = member.info.id.clone();
-            return Some(Change::Down { id, raft_id });
+            return Some(Change::Down(raft_id));
         }
     }
     None

@@ -431,6 +431,12 @@ impl Cluster {
         &self.participant.info.id
     }
 
+    /// Its raft id.
+    #[must_use]
+    pub fn raft_id(&self) -> RaftId {
+        self.participant.raft_id()
+    }
+
     /// HOST:PORT of the cluster port of a member, this one among them.
     ///
     /// # Errors

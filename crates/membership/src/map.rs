@@ -24,7 +24,7 @@ pub struct Map {
     pub replicas: u8,
     /// Whether the members copy slots for another layout, or another one is due.
     pub is_moving: bool,
-    /// All members but those removed, by name. The positions in [`Map::owners`] are positions here.
+    /// All members, by name. The positions in [`Map::owners`] are positions here.
     pub members: Vec<Member>,
     /// The owners of each slot that are in sync, by rank. Empty before the cluster is formed; a
     /// slot has none while no member can stand in.
@@ -37,7 +37,12 @@ impl Map {
     #[must_use]
     pub fn new(state: &State) -> Self {
         let members = members(state);
-        let positions: BTreeMap<u8, u16> = state.live().map(|it| it.number).zip(0..).collect();
+        let positions: BTreeMap<u8, u16> = state
+            .members
+            .values()
+            .map(|it| it.number)
+            .zip(0..)
+            .collect();
         let topology = state.topology();
         let owners = |slot| {
             let ranked = topology.ranked_owners(Slot(slot));
@@ -83,18 +88,16 @@ impl Map {
 
 /// What the map shows of the members, by name.
 pub(super) fn members(state: &State) -> Vec<Member> {
-    let shown = |member: &super::member::Member| {
-        Some(Member {
-            id: member.info.id.clone(),
-            client_address: member.info.client_address.clone(),
-            cluster_address: member.info.cluster_address.clone(),
-            zone: member.info.zone.clone(),
-            weight: member.info.weight.into(),
-            share: state.placing.weight(member.number).into(),
-            state: member.state()?,
-            incarnation: member.incarnation,
-            version: member.info.version.clone(),
-        })
+    let shown = |member: &super::member::Member| Member {
+        id: member.info.id.clone(),
+        client_address: member.info.client_address.clone(),
+        cluster_address: member.info.cluster_address.clone(),
+        zone: member.info.zone.clone(),
+        weight: member.info.weight.into(),
+        share: state.placing.weight(member.number).into(),
+        state: member.state(),
+        incarnation: member.incarnation,
+        version: member.info.version.clone(),
     };
-    state.live().filter_map(shown).collect()
+    state.members.values().map(shown).collect()
 }

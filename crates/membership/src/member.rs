@@ -96,8 +96,6 @@ pub enum Phase {
     Active,
     /// On its way out: owns nothing any more, still answers for what it has.
     Draining,
-    /// Gone for good; kept so that its disk cannot come back by mistake.
-    Removed,
 }
 
 /// A member as the cluster knows it.
@@ -135,15 +133,14 @@ enum StatusEncoding {
 }
 
 impl Member {
-    /// Phase and reachability in one. `None` once it is removed.
+    /// Phase and reachability in one.
     #[must_use]
-    pub const fn state(&self) -> Option<MemberState> {
+    pub const fn state(&self) -> MemberState {
         match (self.phase, self.is_down()) {
-            (Phase::Removed, _) => None,
-            (Phase::Joining, _) => Some(MemberState::Joining),
-            (_, true) => Some(MemberState::Down),
-            (Phase::Active, false) => Some(MemberState::Active),
-            (Phase::Draining, false) => Some(MemberState::Draining),
+            (Phase::Joining, _) => MemberState::Joining,
+            (_, true) => MemberState::Down,
+            (Phase::Active, false) => MemberState::Active,
+            (Phase::Draining, false) => MemberState::Draining,
         }
     }
 
@@ -151,11 +148,5 @@ impl Member {
     #[must_use]
     pub const fn is_down(&self) -> bool {
         matches!(self.status, Status::Down)
-    }
-
-    /// Whether it takes part: all but those removed.
-    #[must_use]
-    pub const fn is_live(&self) -> bool {
-        !matches!(self.phase, Phase::Removed)
     }
 }

@@ -94,7 +94,10 @@ impl Participant {
     /// The other members, with their addresses.
     pub(super) fn others(&self) -> BTreeMap<RaftId, String> {
         let state = self.state();
-        let others = state.live().filter(|it| it.info.raft_id != self.raft_id());
+        let others = state
+            .members
+            .values()
+            .filter(|it| it.info.raft_id != self.raft_id());
         others
             .map(|it| (it.info.raft_id, it.info.cluster_address.clone()))
             .collect()
@@ -216,8 +219,8 @@ impl Participant {
         // not to find in its log what it does not know.
         let known = self.state().check_known(&change);
         known.map_err(|refusal| ChangeError::Refused(refusal.to_string()))?;
-        if let Change::Sync { id, raft_id, .. } = &change {
-            self.check_answers(id, *raft_id)?;
+        if let Change::Sync { raft_id, .. } = &change {
+            self.check_answers(*raft_id)?;
         }
         if let Change::ExtendVersions { ceiling } = &change {
             self.check_ceiling(*ceiling)?;
@@ -256,13 +259,15 @@ impl Participant {
     }
 
     /// Refuses, as the leader, that a member is back which has not answered for long enough.
-    fn check_answers(&self, id: &str, raft_id: RaftId) -> Result<(), ChangeError> {
+    fn check_answers(&self, raft_id: RaftId) -> Result<(), ChangeError> {
+        let state = self.state();
         // A member that has just joined has not failed.
-        let has_failed = |it: &Member| it.is_down() && it.started > 0;
-        let is_down = self.state().by_raft_id(raft_id).is_some_and(has_failed);
-        let now = Instant::now();
-        if is_down && raft_id != self.raft_id() && self.detector.lock().is_down(raft_id, true, now)
+        let has_failed = |it: &&Member| it.is_down() && it.started > 0;
+        if let Some(member) = state.by_raft_id(raft_id).filter(has_failed)
+            && raft_id != self.raft_id()
+            && self.detector.lock().is_down(raft_id, true, Instant::now())
         {
+            let id = &member.info.id;
             let why = format!("member {id} has not answered for long enough yet");
             return Err(ChangeError::Unavailable(why));
         }
@@ -282,9 +287,7 @@ impl Participant {
         if let Outcome::Refused(refusal) = removed {
             return Err(ChangeError::Refused(refusal.to_string()));
         }
-        let answers = |member: &&Member| {
-            member.is_live() && !member.is_down() && member.phase != Phase::Joining
-        };
+        let answers = |member: &&Member| !member.is_down() && member.phase != Phase::Joining;
         let Some(member) = state.members.get(id).filter(answers) else {
             return Ok(None);
         };
@@ -323,7 +326,6 @@ impl Participant {
         let state = self.state();
         self.make_room_for(newest_version, deadline).await?;
         if let Some(member) = state.members.get(&info.id)
-            && member.is_live()
             && member.info.raft_id != info.raft_id
         {
             let old = member.info.raft_id;

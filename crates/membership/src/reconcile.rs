@@ -147,7 +147,8 @@ impl Sighting<'_> {
             }
         };
         state
-            .live()
+            .members
+            .values()
             .map(|member| (member.info.raft_id, sight(member)))
             .collect()
     }
@@ -168,7 +169,8 @@ pub(super) fn next_step(
     let nodes: BTreeMap<RaftId, &BasicNode> =
         membership.nodes().map(|(id, it)| (*id, it)).collect();
     let wanted: BTreeMap<RaftId, BasicNode> = state
-        .live()
+        .members
+        .values()
         .map(|it| (it.info.raft_id, BasicNode::new(&it.info.cluster_address)))
         .collect();
     let sight = |id: RaftId| sights.get(&id).copied().unwrap_or_default();
@@ -200,7 +202,8 @@ pub(super) fn next_step(
     // A change of voters that was left half done has two sets; planning on brings it to one.
     let current: BTreeSet<RaftId> = configs.last().cloned().unwrap_or_default();
     let candidates: Vec<Candidate<'_>> = state
-        .live()
+        .members
+        .values()
         .map(|member| {
             let Sight { is_ready, is_lost } = sight(member.info.raft_id);
             Candidate {
@@ -218,20 +221,15 @@ pub(super) fn next_step(
         return Some(Step::Raft(ChangeMembers::ReplaceAllVoters(planned)));
     }
     let joined = state
-        .live()
+        .members
+        .values()
         .find(|it| it.phase == Phase::Joining && sight(it.info.raft_id).is_ready);
-    let activate = joined.map(|joined| Change::Activate {
-        id: joined.info.id.clone(),
-        raft_id: joined.info.raft_id,
-    });
-    let lost = state.live().find(|it| {
+    let activate = joined.map(|joined| Change::Activate(joined.info.raft_id));
+    let lost = state.members.values().find(|it| {
         let is_placed = it.phase == Phase::Active && !it.is_missed;
         is_placed && sight(it.info.raft_id).is_lost
     });
-    let miss = lost.map(|lost| Change::Miss {
-        id: lost.info.id.clone(),
-        raft_id: lost.info.raft_id,
-    });
+    let miss = lost.map(|lost| Change::Miss(lost.info.raft_id));
     activate
         .or(miss)
         .or_else(|| state.next_layout_change())

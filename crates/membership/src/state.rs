@@ -68,10 +68,10 @@ pub struct State {
     /// The slots of which no placed owner is in sync, by the number of the member that stands in,
     /// and since when.
     pub stand_ins: BTreeMap<u16, (u8, u64)>,
-    /// Members by name, with those removed.
+    /// Members by name.
     pub members: BTreeMap<String, Member>,
-    /// Raft ids that may not come back, the first removed first.
-    removed: Vec<RaftId>,
+    /// The last members that were removed, the first removed first. Their disks may not come back.
+    removed: Vec<Removed>,
     /// Namespaces by name; what they are, `users` reads.
     pub namespaces: BTreeMap<String, Record>,
     /// Users by name; what they are, `users` reads.
@@ -82,6 +82,14 @@ pub struct State {
     /// the newest of the changes came that were made. A member of an older one is not taken in.
     #[serde(default, skip_serializing_if = "Release::is_first")]
     pub needs: Release,
+}
+
+/// A member that was removed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Removed {
+    id: String,
+    raft_id: RaftId,
+    incarnation: u64,
 }
 
 /// A text that is opaque to the state machine, and never shown: there are hashes of passwords in
@@ -126,33 +134,16 @@ pub enum Change {
     Join(MemberInfo),
     /// Has a member get its slots by the next layout: one that joined and follows the log, or one
     /// that was draining.
-    Activate {
-        /// The name.
-        id: String,
-        /// Which incarnation is meant.
-        raft_id: RaftId,
-    },
+    Activate(RaftId),
     /// A member does not answer, and its leases are over.
-    Down {
-        /// The name.
-        id: String,
-        /// Which incarnation is meant.
-        raft_id: RaftId,
-    },
+    Down(RaftId),
     /// A member has been down for so long that other members should get its slots, until it is
     /// back.
-    Miss {
-        /// The name.
-        id: String,
-        /// Which incarnation is meant.
-        raft_id: RaftId,
-    },
+    Miss(RaftId),
     /// A member asks to sync: it was down, or it may have lost acknowledged writes. It asks itself,
     /// after it has applied the epoch at which it was declared down.
     Sync {
-        /// The name.
-        id: String,
-        /// Which incarnation is meant.
+        /// The member.
         raft_id: RaftId,
         /// The epoch that it had applied.
         applied: u64,
@@ -161,9 +152,7 @@ pub enum Change {
     },
     /// A member has copied all its slots. It says so itself.
     InSync {
-        /// The name.
-        id: String,
-        /// Which incarnation is meant.
+        /// The member.
         raft_id: RaftId,
         /// The epoch that it had applied.
         applied: u64,
@@ -220,9 +209,9 @@ impl Change {
         match self {
             Self::Form { .. }
             | Self::Join(_)
-            | Self::Activate { .. }
-            | Self::Down { .. }
-            | Self::Miss { .. }
+            | Self::Activate(_)
+            | Self::Down(_)
+            | Self::Miss(_)
             | Self::Sync { .. }
             | Self::InSync { .. }
             | Self::ProposeLayout
@@ -279,9 +268,12 @@ pub enum Refusal {
     /// A cluster is formed once.
     #[error("the cluster is formed already: join it instead")]
     AlreadyFormed,
-    /// No such member, or another incarnation of it.
-    #[error("no member {0:?} of that incarnation")]
+    /// No such member.
+    #[error("there is no member {0:?}")]
     UnknownMember(String),
+    /// No such incarnation of a member.
+    #[error("no member has the raft id {0:x}: it was removed, or its disk was lost")]
+    UnknownRaftId(RaftId),
     /// The member was removed together with its disk.
     #[error("member {0:?} was removed: empty its raft directory to let it join again")]
     Removed(String),
@@ -351,33 +343,24 @@ impl State {
         })
     }
 
-    /// Members that take part, by name.
-    pub fn live(&self) -> impl Iterator<Item = &Member> {
-        self.members.values().filter(|member| member.is_live())
-    }
-
     /// Silence after which a member is down.
     #[must_use]
     pub fn down_after(&self) -> Duration {
         Duration::from_millis(self.down_after_ms.max(*DOWN_AFTER_MS.start()).into())
     }
 
-    /// The member that runs as `raft_id`, if it takes part.
+    /// The member that runs as `raft_id`.
     #[must_use]
     pub fn by_raft_id(&self, raft_id: RaftId) -> Option<&Member> {
-        self.live().find(|member| member.info.raft_id == raft_id)
-    }
-
-    /// Whether that disk was removed from the cluster.
-    #[must_use]
-    pub fn is_removed(&self, raft_id: RaftId) -> bool {
-        self.removed.contains(&raft_id)
+        let mut members = self.members.values();
+        members.find(|member| member.info.raft_id == raft_id)
     }
 
     /// The lowest release of all members, those that are down among them.
     #[must_use]
     pub fn lowest(&self) -> Release {
-        self.live()
+        let members = self.members.values();
+        members
             .map(|member| Release::of(&member.info.version))
             .min()
             .unwrap_or_default()
@@ -391,7 +374,7 @@ impl State {
 
     fn check_release(&self, since: Release) -> Result<(), Refusal> {
         let is_older = |member: &&Member| Release::of(&member.info.version) < since;
-        match self.live().find(is_older) {
+        match self.members.values().find(is_older) {
             None => Ok(()),
             Some(member) => Err(Refusal::NotKnown {
                 id: member.info.id.clone(),
@@ -424,39 +407,33 @@ impl State {
         match change {
             Change::Form { .. } => Err(Refusal::AlreadyFormed),
             Change::Join(info) => self.join(info),
-            Change::Activate { id, raft_id } => {
-                let member = self.incarnation(&id, raft_id)?;
-                Ok(set(&mut member.phase, Phase::Active))
+            Change::Activate(raft_id) => {
+                Ok(set(&mut self.incarnation(raft_id)?.phase, Phase::Active))
             }
-            Change::Down { id, raft_id } => {
-                let member = MemberId(self.incarnation(&id, raft_id)?.number);
+            Change::Down(raft_id) => {
+                let member = MemberId(self.incarnation(raft_id)?.number);
                 Ok(self.change_slots(&SlotChange::Down(member)))
             }
-            Change::Miss { id, raft_id } => {
-                let member = self.incarnation(&id, raft_id)?;
+            Change::Miss(raft_id) => {
+                let member = self.incarnation(raft_id)?;
                 let is_missed = member.is_down();
                 Ok(set(&mut member.is_missed, is_missed))
             }
             Change::Sync {
-                id,
                 raft_id,
                 applied,
                 started,
             } => {
                 let change = SlotChange::Sync {
-                    member: MemberId(self.incarnation(&id, raft_id)?.number),
+                    member: MemberId(self.incarnation(raft_id)?.number),
                     applied: Epoch(applied),
                     incarnation: started,
                 };
                 Ok(self.change_slots(&change))
             }
-            Change::InSync {
-                id,
-                raft_id,
-                applied,
-            } => {
+            Change::InSync { raft_id, applied } => {
                 let change = SlotChange::InSync {
-                    member: MemberId(self.incarnation(&id, raft_id)?.number),
+                    member: MemberId(self.incarnation(raft_id)?.number),
                     applied: Epoch(applied),
                 };
                 Ok(self.change_slots(&change))
@@ -541,7 +518,8 @@ impl State {
             );
             return Err(Refusal::Invalid(why));
         }
-        if self.is_removed(info.raft_id) {
+        let is_removed = |it: &Removed| it.raft_id == info.raft_id;
+        if self.removed.iter().any(is_removed) {
             return Err(Refusal::Removed(info.id));
         }
         if self
@@ -553,21 +531,22 @@ impl State {
             return Err(Refusal::Invalid(why.to_owned()));
         }
         let known = self.members.get(&info.id);
-        let is_live = known.is_some_and(Member::is_live);
-        if is_live && known.is_some_and(|member| member.info.raft_id == info.raft_id) {
+        if known.is_some_and(|member| member.info.raft_id == info.raft_id) {
             return Ok(set(&mut self.member(&info.id.clone())?.info, info));
         }
-        let number = match known.filter(|_| is_live) {
+        let number = match known {
             Some(member) => member.number,
             None => self.free_number().ok_or(full("members", MEMBERS_MAX))?,
         };
+        let removed = self.removed.iter().rfind(|it| it.id == info.id);
+        let last = known
+            .map(|it| it.incarnation)
+            .or(removed.map(|it| it.incarnation));
         let member = Member {
-            incarnation: known.map_or(1, |member| member.incarnation + 1),
+            incarnation: last.unwrap_or(0) + 1,
             number,
             // A lost disk changes no layout: the member copies its slots again.
-            phase: known
-                .filter(|_| is_live)
-                .map_or(Phase::Joining, |it| it.phase),
+            phase: known.map_or(Phase::Joining, |it| it.phase),
             status: Status::Down,
             since: self.epoch + 1,
             is_ready: false,
@@ -585,7 +564,8 @@ impl State {
     fn free_number(&self) -> Option<u8> {
         let placings = std::iter::once(&self.placing).chain(&self.next);
         let placed = placings.flat_map(|it| it.places.iter().map(|place| place.number));
-        let taken: BTreeSet<u8> = self.live().map(|it| it.number).chain(placed).collect();
+        let members = self.members.values().map(|it| it.number);
+        let taken: BTreeSet<u8> = members.chain(placed).collect();
         (0..MEMBERS_MAX as u8).find(|number| !taken.contains(number))
     }
 
@@ -595,28 +575,33 @@ impl State {
     }
 
     fn remove(&mut self, id: &str) -> Result<Effect, Refusal> {
-        let known = self.members.get(id);
-        if known.is_some_and(|member| !member.is_live()) {
+        let is_known = self.members.contains_key(id);
+        if !is_known && self.removed.iter().any(|it| it.id == id) {
             return Ok(Effect::Unseen);
         }
         self.keep_an_active_one(id)?;
         let number = MemberId(self.member(id)?.number);
         self.change_slots(&SlotChange::Down(number));
-        let member = self.member(id)?;
-        member.phase = Phase::Removed;
-        let raft_id = member.info.raft_id;
-        self.removed.push(raft_id);
+        if let Some(Member {
+            info, incarnation, ..
+        }) = self.members.remove(id)
+        {
+            self.removed.push(Removed {
+                id: info.id,
+                raft_id: info.raft_id,
+                incarnation,
+            });
+        }
         if self.removed.len() > REMOVED_MAX {
-            let forgotten = self.removed.remove(0);
-            let is_it = |member: &Member| !member.is_live() && member.info.raft_id == forgotten;
-            self.members.retain(|_, member| !is_it(member));
+            self.removed.remove(0);
         }
         Ok(Effect::Map)
     }
 
     /// Refuses to take its slots from the only member that has any.
     fn keep_an_active_one(&self, id: &str) -> Result<(), Refusal> {
-        let mut active = self.live().filter(|member| member.phase == Phase::Active);
+        let is_active = |member: &&Member| member.phase == Phase::Active;
+        let mut active = self.members.values().filter(is_active);
         match (active.next(), active.next()) {
             (Some(only), None) if only.info.id == id => Err(Refusal::LastActive(id.to_owned())),
             _ => Ok(()),
@@ -624,17 +609,14 @@ impl State {
     }
 
     fn member(&mut self, id: &str) -> Result<&mut Member, Refusal> {
-        let member = self.members.get_mut(id).filter(|member| member.is_live());
+        let member = self.members.get_mut(id);
         member.ok_or_else(|| Refusal::UnknownMember(id.to_owned()))
     }
 
-    fn incarnation(&mut self, id: &str, raft_id: RaftId) -> Result<&mut Member, Refusal> {
-        let member = self.member(id)?;
-        if member.info.raft_id == raft_id {
-            Ok(member)
-        } else {
-            Err(Refusal::UnknownMember(id.to_owned()))
-        }
+    fn incarnation(&mut self, raft_id: RaftId) -> Result<&mut Member, Refusal> {
+        let mut members = self.members.values_mut();
+        let member = members.find(|it| it.info.raft_id == raft_id);
+        member.ok_or(Refusal::UnknownRaftId(raft_id))
     }
 }
 

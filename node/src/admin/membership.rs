@@ -157,17 +157,13 @@ impl membership_server::Membership for MembershipService {
             self.check_slots_stay(&node)?;
         } else {
             let state = self.cluster()?.state().borrow().clone();
-            let known = state.live().find(|member| member.info.id == node);
+            let known = state.members.values().find(|member| member.info.id == node);
             let Some(member) = known else {
                 return Err(Status::failed_precondition(format!(
                     "there is no member `{node}`"
                 )));
             };
-            let raft_id = member.info.raft_id;
-            let change = Change::Activate {
-                id: node.clone(),
-                raft_id,
-            };
+            let change = Change::Activate(member.info.raft_id);
             return self
                 .change(change, |map| {
                     format!("{node} owns {} slots again", slots(map, &node))

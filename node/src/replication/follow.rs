@@ -197,7 +197,7 @@ impl Driver {
         let mark = self.engine.mark().await.ok();
         let range = state.versions;
         let own = state.members.get(&self.replication.own);
-        let me = own.filter(|it| it.is_live()).map(|it| MemberId(it.number));
+        let me = own.map(|it| MemberId(it.number));
         let lost = self.lost(&topology);
         let mut commands = Vec::new();
         let is_started = self.replication.core.lock().core.is_some();
@@ -239,7 +239,7 @@ impl Driver {
     fn publish(&self, state: &State, topology: Topology) {
         let replication = &self.replication;
         let mut names = vec![None; usize::from(u8::MAX) + 1];
-        for member in state.live() {
+        for member in state.members.values() {
             if let Some(name) = names.get_mut(usize::from(member.number)) {
                 *name = Some(member.info.id.clone());
             }
@@ -454,8 +454,23 @@ impl Driver {
 
     /// Proposes a change, unless one is under way. The core repeats what is not agreed on.
     fn propose(&self, change: SlotChange) {
-        let Some(change) = self.named(&change) else {
-            return;
+        let raft_id = self.cluster.raft_id();
+        let change = match change {
+            SlotChange::Sync {
+                applied,
+                incarnation,
+                ..
+            } => Change::Sync {
+                raft_id,
+                applied: applied.0,
+                started: incarnation,
+            },
+            SlotChange::InSync { applied, .. } => Change::InSync {
+                raft_id,
+                applied: applied.0,
+            },
+            // The core proposes nothing else.
+            _ => return,
         };
         let Ok(turn) = Arc::clone(&self.proposing).try_acquire_owned() else {
             return;
@@ -470,41 +485,6 @@ impl Driver {
         };
         let tasks = &self.replication.group;
         tasks.spawn("replication-propose", OnShutdown::Abort, proposal);
-    }
-
-    /// A change of the core as the members agree on it.
-    fn named(&self, change: &SlotChange) -> Option<Change> {
-        let state = self.cluster.state().borrow().clone();
-        let by_number = |number: MemberId| {
-            let mut live = state.live();
-            live.find(|member| member.number == number.0)
-                .map(|member| (member.info.id.clone(), member.info.raft_id))
-        };
-        match change {
-            SlotChange::Sync {
-                member,
-                applied,
-                incarnation,
-            } => {
-                let (id, raft_id) = by_number(*member)?;
-                Some(Change::Sync {
-                    id,
-                    raft_id,
-                    applied: applied.0,
-                    started: *incarnation,
-                })
-            }
-            SlotChange::InSync { member, applied } => {
-                let (id, raft_id) = by_number(*member)?;
-                Some(Change::InSync {
-                    id,
-                    raft_id,
-                    applied: applied.0,
-                })
-            }
-            // The core proposes nothing else.
-            _ => None,
-        }
     }
 }
 

@@ -135,9 +135,7 @@ fn pages_of_unacknowledged_records_may_reach_the_disk_in_any_order() {
     let before = written(dir.path());
     let len = std::fs::read(&path).unwrap().len();
     let (mut journal, _) = Journal::open(dir.path()).unwrap();
-    journal
-        .append(&[Record::Committed(log_id(8))])
-        .unwrap();
+    journal.append(&[Record::Committed(log_id(8))]).unwrap();
     journal
         .append(&[Record::Entry(entry(9)), Record::Entry(entry(10))])
         .unwrap();

@@ -28,8 +28,7 @@ fn three() -> State {
     });
     for (id, raft_id) in [("b", 2), ("c", 3)] {
         state.apply(Change::Join(info(id, raft_id)));
-        let id = id.to_owned();
-        state.apply(Change::Activate { id, raft_id });
+        state.apply(Change::Activate(raft_id));
     }
     settle(&mut state);
     state
@@ -93,10 +92,7 @@ fn a_joining_member_follows_then_votes_and_owns() {
     let nodes = [NODES.as_slice(), &[(4, "d:2")]].concat();
     let known = metrics(&[&[1, 2, 3]], &nodes);
     assert_eq!(step(&state, &known, &[1, 2, 3]), None, "it is not near yet");
-    let activate = Change::Activate {
-        id: "d".into(),
-        raft_id: 4,
-    };
+    let activate = Change::Activate(4);
     assert_eq!(
         step(&state, &known, &[1, 2, 3, 4]),
         Some(Step::State(activate))

@@ -22,7 +22,8 @@ impl Node {
         let targets: BTreeSet<RaftId> = match votes || self.is_leader() {
             true => self
                 .state
-                .live()
+                .members
+                .values()
                 .map(|it| it.info.raft_id)
                 .filter(|id| *id != self.id())
                 .collect(),
@@ -63,20 +64,15 @@ impl Node {
         let Some(member) = self.state.by_raft_id(self.id()) else {
             return;
         };
-        let (id, raft_id, applied) = (member.info.id.clone(), self.id(), self.state.epoch);
+        let (raft_id, applied) = (self.id(), self.state.epoch);
         let change = match member.status {
             Status::Down => Change::Sync {
-                id,
                 raft_id,
                 applied,
                 started: 1,
             },
             Status::InSync if self.state.next.is_none() || member.is_ready => return,
-            Status::Syncing | Status::InSync => Change::InSync {
-                id,
-                raft_id,
-                applied,
-            },
+            Status::Syncing | Status::InSync => Change::InSync { raft_id, applied },
         };
         match self.leader {
             Some(leader) if leader != raft_id && !self.is_leader() => {
@@ -96,7 +92,8 @@ impl Node {
             let is_silent = *raft_id != self.id()
                 && self.state.by_raft_id(*raft_id).is_some_and(is_down)
                 && self.detector.is_down(*raft_id, true, now);
-            let falls = |it: &Payload| matches!(it, Payload::Change(Change::Down { raft_id: id, .. }) if id == raft_id);
+            let falls =
+                |it: &Payload| matches!(it, Payload::Change(Change::Down(id)) if id == raft_id);
             // A late request has no effect once the fall is applied.
             let open = &self.disk.log[self.applied..];
             if is_silent || open.iter().any(|it| falls(&it.payload)) {

@@ -47,7 +47,7 @@ impl World {
             self.judged += 1;
             let (term, made) = (entry.term, entry.made);
             let (raft_id, is_down) = match entry.payload {
-                Payload::Change(Change::Down { raft_id, .. }) => (raft_id, true),
+                Payload::Change(Change::Down(raft_id)) => (raft_id, true),
                 Payload::Change(Change::Sync { raft_id, .. }) => (raft_id, false),
                 _ => continue,
             };

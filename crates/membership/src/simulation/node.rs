@@ -316,7 +316,7 @@ impl Node {
         if !self.is_leading(now) {
             return;
         }
-        let known = self.state.members.get(&info.id).filter(|it| it.is_live());
+        let known = self.state.members.get(&info.id);
         if let Some(member) = known.filter(|it| it.info.raft_id != info.raft_id) {
             let silence = self.detector.silence(member.info.raft_id, now);
             if silence.is_some_and(|it| it < self.state.down_after()) {
@@ -337,7 +337,8 @@ impl Node {
     pub(super) fn active(&self) -> BTreeSet<String> {
         let live = self
             .state
-            .live()
+            .members
+            .values()
             .filter(|it| it.phase == Phase::Active && !it.is_down());
         live.map(|it| it.info.id.clone()).collect()
     }

@@ -16,9 +16,9 @@ impl State {
             ready: false,
             incarnation: 0,
         };
-        let last = self.live().map(|member| member.number).max();
+        let last = self.members.values().map(|member| member.number).max();
         let mut members = vec![down; last.map_or(0, |last| usize::from(last) + 1)];
-        for member in self.live() {
+        for member in self.members.values() {
             if let Some(place) = members.get_mut(usize::from(member.number)) {
                 *place = fonn_replication::Member {
                     status: member.status,
@@ -69,7 +69,7 @@ impl State {
     /// Takes over what a change of the topology made of the members and stand-ins. The epoch and
     /// its versions follow with the effect.
     fn follow(&mut self, topology: &Topology) {
-        for member in self.members.values_mut().filter(|it| it.is_live()) {
+        for member in self.members.values_mut() {
             let of = topology.members.get(usize::from(member.number));
             if let Some(of) = of {
                 member.status = of.status;
@@ -93,7 +93,8 @@ impl State {
         let is_placed =
             |it: &&Member| it.phase == Phase::Active && it.info.weight > 0 && !it.is_missed;
         let places: Vec<Place> = self
-            .live()
+            .members
+            .values()
             .filter(is_placed)
             .map(|member| Place {
                 number: member.number,

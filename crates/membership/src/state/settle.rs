@@ -5,7 +5,6 @@ use super::{Change, State};
 /// What a member asks that has applied the newest epoch.
 pub(crate) fn asks_to_sync(state: &State, id: &str) -> Change {
     Change::Sync {
-        id: id.to_owned(),
         raft_id: state.members[id].info.raft_id,
         applied: state.epoch,
         started: 1,
@@ -15,7 +14,6 @@ pub(crate) fn asks_to_sync(state: &State, id: &str) -> Change {
 /// What a member reports that has applied the newest epoch and has copied its slots.
 pub(crate) fn reports(state: &State, id: &str) -> Change {
     Change::InSync {
-        id: id.to_owned(),
         raft_id: state.members[id].info.raft_id,
         applied: state.epoch,
     }
@@ -24,7 +22,11 @@ pub(crate) fn reports(state: &State, id: &str) -> Change {
 /// Has the members do what they do when nothing is to be copied, and the leader what it does then.
 /// Those that are down come back.
 pub(crate) fn settle(state: &mut State) {
-    let names: Vec<String> = state.live().map(|it| it.info.id.clone()).collect();
+    let names: Vec<String> = state
+        .members
+        .values()
+        .map(|it| it.info.id.clone())
+        .collect();
     for id in &names {
         if state.members[id].is_down() {
             state.apply(asks_to_sync(state, id));
@@ -37,7 +39,7 @@ pub(crate) fn settle(state: &mut State) {
 /// nothing and stay down.
 pub(crate) fn settle_up(state: &mut State) {
     for _ in 0..20 {
-        let up = state.live().filter(|it| !it.is_down());
+        let up = state.members.values().filter(|it| !it.is_down());
         let names: Vec<String> = up.map(|it| it.info.id.clone()).collect();
         for id in &names {
             state.apply(reports(state, id));

@@ -40,8 +40,7 @@ fn hundred() -> State {
     });
     for number in 1..100 {
         state.apply(Change::Join(info(number)));
-        let MemberInfo { id, raft_id, .. } = info(number);
-        state.apply(Change::Activate { id, raft_id });
+        state.apply(Change::Activate(info(number).raft_id));
     }
     state.apply(Change::SetReplicas(2));
     settle(&mut state);
@@ -75,10 +74,7 @@ fn a_hundred_members_are_a_small_map_and_a_small_state() {
     let heartbeat_len = heartbeat.encoded_len();
 
     let MemberInfo { id, raft_id, .. } = info(42);
-    state.apply(Change::Down {
-        id: id.clone(),
-        raft_id,
-    });
+    state.apply(Change::Down(raft_id));
     let after = Map::new(&state);
     let moved = (0..SLOT_COUNT).filter(|slot| map.owner_ids(*slot) != after.owner_ids(*slot));
     let moved: Vec<_> = moved.collect();

@@ -118,23 +118,20 @@ async fn report(cluster: Cluster, id: String) {
     let states = cluster.state();
     loop {
         let state = states.borrow().clone();
-        let own = state.members.get(&id).filter(|it| it.is_live());
+        let own = state.members.get(&id);
         if let Some(member) = own {
             let raft_id = member.info.raft_id;
-            let (id, applied) = (id.clone(), state.epoch);
+            let applied = state.epoch;
             let change = match member.status {
                 SyncStatus::Down => Some(Change::Sync {
-                    id,
                     raft_id,
                     applied,
                     started: 1,
                 }),
                 SyncStatus::InSync if state.next.is_none() || member.is_ready => None,
-                SyncStatus::Syncing | SyncStatus::InSync => Some(Change::InSync {
-                    id,
-                    raft_id,
-                    applied,
-                }),
+                SyncStatus::Syncing | SyncStatus::InSync => {
+                    Some(Change::InSync { raft_id, applied })
+                }
             };
             if let Some(change) = change {
                 // It is tried again.
