@@ -417,7 +417,7 @@ fn cluster_options(
     options.advertise = cluster.advertise.clone();
     options.zone = cluster.zone.clone();
     options.weight = cluster.weight;
-    options.detector.silence = cluster.down_after.get();
+    options.down_after = cluster.down_after.get();
     Ok(Some(options))
 }
 

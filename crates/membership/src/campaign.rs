@@ -21,9 +21,7 @@ const ANSWER_DEADLINE: Duration = Duration::from_millis(300);
 
 /// Runs until the member stops.
 pub(super) async fn run(participant: Arc<Participant>) {
-    let options = participant.options.election;
-    let random = SplitMix64::from_entropy();
-    let mut timer = Timer::new(options, random, Instant::now());
+    let mut timer = Timer::new(SplitMix64::from_entropy(), Instant::now());
     let mut heard_changes = participant.heard.subscribe();
     loop {
         tokio::select! {

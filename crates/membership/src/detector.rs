@@ -1,9 +1,9 @@
 //! Which members are up: a decision from the times of their answers, without a clock or a socket.
 //!
-//! A member is down after [`Options::silence`] without an answer. It is up again only after it has
-//! answered without a gap for a while. Each failure soon after the last one doubles that while, so
-//! that a bad link makes one change and not a hundred. A pause of this process itself (it was
-//! stopped, or its machine slept) does not count as silence of a member.
+//! A member is down after the silence of its cluster without an answer. It is up again only after
+//! it has answered without a gap for a while. Each failure soon after the last one doubles that
+//! while, so that a bad link makes one change and not a hundred. A pause of this process itself (it
+//! was stopped, or its machine slept) does not count as silence of a member.
 
 #[cfg(test)]
 mod tests;
@@ -16,24 +16,23 @@ use super::types::RaftId;
 /// How long a member has for its answer: two fit into the silence after which it is down.
 pub(super) const ANSWER_DEADLINE: Duration = Duration::from_millis(500);
 
-/// Times of the detector.
+/// How often all members are asked.
+pub(super) const PERIOD: Duration = Duration::from_millis(250);
+/// Silence after which a member is down, unless the cluster was formed with another one.
+pub(super) const DOWN_AFTER: Duration = Duration::from_millis(1500);
+
+/// When a member that was down is up again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// How often all members are asked.
-    pub period: Duration,
-    /// Silence after which a member is down.
-    pub silence: Duration,
+pub(super) struct Options {
     /// How long a member must answer before it is up again, after a first fall.
-    pub stable: Duration,
+    pub(super) stable: Duration,
     /// The longest such time, after many falls.
-    pub stable_max: Duration,
+    pub(super) stable_max: Duration,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
-            period: Duration::from_millis(250),
-            silence: Duration::from_millis(1500),
             stable: Duration::from_secs(5),
             stable_max: Duration::from_secs(60),
         }
@@ -44,6 +43,7 @@ impl Default for Options {
 #[derive(Debug)]
 pub(super) struct Detector {
     options: Options,
+    silence: Duration,
     watched: BTreeMap<RaftId, Watched>,
     last_tick: Option<Instant>,
 }
@@ -63,6 +63,7 @@ impl Detector {
     pub(super) const fn new(options: Options) -> Self {
         Self {
             options,
+            silence: DOWN_AFTER,
             watched: BTreeMap::new(),
             last_tick: None,
         }
@@ -71,7 +72,7 @@ impl Detector {
     /// Sets the watched members, and the silence after which one is down. A new one has the whole
     /// silence before the first answer is due.
     pub(super) fn watch(&mut self, ids: &BTreeSet<RaftId>, silence: Duration, now: Instant) {
-        self.options.silence = silence;
+        self.silence = silence;
         self.watched.retain(|id, _| ids.contains(id));
         for id in ids {
             self.watched.entry(*id).or_insert(Watched {
@@ -86,7 +87,7 @@ impl Detector {
 
     /// Notes an answer.
     pub(super) fn answered(&mut self, id: RaftId, now: Instant) {
-        let silence = self.options.silence;
+        let silence = self.silence;
         let Some(watched) = self.watched.get_mut(&id) else {
             return;
         };
@@ -97,13 +98,13 @@ impl Detector {
         watched.last_answer = watched.last_answer.max(now);
     }
 
-    /// To be called each [`Options::period`] at least: a longer time between two calls was a pause
+    /// To be called each [`PERIOD`] at least: a longer time between two calls was a pause
     /// of our own.
     pub(super) fn tick(&mut self, now: Instant) {
         let last = self.last_tick.replace(now).unwrap_or(now);
         let pause = now
             .saturating_duration_since(last)
-            .saturating_sub(2 * self.options.period);
+            .saturating_sub(2 * PERIOD);
         for watched in self.watched.values_mut() {
             // An answer that came during the pause is not moved into the future.
             watched.last_answer = (watched.last_answer + pause).min(now.max(watched.last_answer));
@@ -125,7 +126,7 @@ impl Detector {
         }
         watched.was_down = is_down;
         let silence = now.saturating_duration_since(watched.last_answer);
-        if silence >= options.silence {
+        if silence >= self.silence {
             return true;
         }
         let doublings = watched.falls.saturating_sub(1).min(16);

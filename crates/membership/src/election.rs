@@ -13,33 +13,17 @@ use fonn_base::random::SplitMix64;
 
 use super::types::{LogId, RaftId};
 
-/// Times of elections.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// How often a leader lets hear from it.
-    pub heartbeat: Duration,
-    /// For how long after it was heard a leader has no vote against it.
-    pub lease: Duration,
-    /// Silence of the leader after which a voter asks the others, at least.
-    pub silence_min: Duration,
-    /// The same at most. Each voter has a [`Turn`] in between.
-    pub silence_max: Duration,
-    /// From a question that led to no leader to the next, at least; it is longer by as much as the
-    /// first.
-    pub again: Duration,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            heartbeat: Duration::from_millis(150),
-            lease: Duration::from_millis(600),
-            silence_min: Duration::from_millis(800),
-            silence_max: Duration::from_millis(1200),
-            again: Duration::from_millis(400),
-        }
-    }
-}
+/// How often a leader lets hear from it.
+pub(super) const HEARTBEAT: Duration = Duration::from_millis(150);
+/// For how long after it was heard a leader has no vote against it.
+pub(super) const LEASE: Duration = Duration::from_millis(600);
+/// Silence of the leader after which a voter asks the others, at least and at most. Each voter has
+/// a [`Turn`] in between.
+const SILENCE_MIN: Duration = Duration::from_millis(800);
+const SILENCE_MAX: Duration = Duration::from_millis(1200);
+/// From a question that led to no leader to the next, at least; it is longer by as much as the
+/// first.
+const AGAIN: Duration = Duration::from_millis(400);
 
 /// Whose turn it is: voters ask one after the other, not two at once, which would each get a part
 /// of the votes and have to begin again.
@@ -65,7 +49,6 @@ impl Turn {
 /// The timer of one voter.
 #[derive(Debug)]
 pub(super) struct Timer {
-    options: Options,
     random: SplitMix64,
     due: Instant,
     /// What was heard when `due` was drawn.
@@ -73,14 +56,13 @@ pub(super) struct Timer {
 }
 
 impl Timer {
-    pub(super) fn new(options: Options, random: SplitMix64, now: Instant) -> Self {
+    pub(super) fn new(random: SplitMix64, now: Instant) -> Self {
         let mut timer = Self {
-            options,
             random,
             due: now,
             heard: None,
         };
-        timer.draw(now, options.silence_min, Turn::default());
+        timer.draw(now, SILENCE_MIN, Turn::default());
         timer
     }
 
@@ -90,21 +72,20 @@ impl Timer {
     }
 
     /// Whether to ask the others now. `heard` is when a leader was last heard.
-    pub(super) fn is_due(&mut self, heard: Option<Instant>, turn: Turn, now: Instant) -> bool {
-        if heard > self.heard {
-            self.heard = heard;
-            self.draw(heard.unwrap_or(now), self.options.silence_min, turn);
+    pub(super) fn is_due(&mut self, heard: Instant, turn: Turn, now: Instant) -> bool {
+        if Some(heard) > self.heard {
+            self.heard = Some(heard);
+            self.draw(heard, SILENCE_MIN, turn);
         }
         if now < self.due {
             return false;
         }
-        self.draw(now, self.options.again, turn);
+        self.draw(now, AGAIN, turn);
         true
     }
 
     fn draw(&mut self, from: Instant, least: Duration, turn: Turn) {
-        let options = self.options;
-        let spread = options.silence_max.saturating_sub(options.silence_min);
+        let spread = SILENCE_MAX.saturating_sub(SILENCE_MIN);
         // Most of a turn lies between two questions, so that the first one is answered before the
         // next.
         let (begin, jitter) = match turn.count {
@@ -120,21 +101,15 @@ impl Timer {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Voter {
     /// When it last heard a leader; now, if it is one that a majority follows.
-    pub(super) heard: Option<Instant>,
+    pub(super) heard: Instant,
     /// The end of its log, as far as its vote [defends](defended) it.
     pub(super) last_log: Option<LogId>,
 }
 
 impl Voter {
     /// Whether it would vote for a candidate whose log ends at `candidate`.
-    pub(super) fn would_vote(
-        self,
-        candidate: Option<LogId>,
-        lease: Duration,
-        now: Instant,
-    ) -> bool {
-        let silence = self.heard.map(|heard| now.saturating_duration_since(heard));
-        silence.is_none_or(|silence| silence > lease) && candidate >= self.last_log
+    pub(super) fn would_vote(self, candidate: Option<LogId>, now: Instant) -> bool {
+        now.saturating_duration_since(self.heard) > LEASE && candidate >= self.last_log
     }
 }
 
@@ -175,25 +150,22 @@ mod tests {
 
     #[test]
     fn a_voter_that_hears_a_leader_gives_no_vote() {
-        let options = Options::default();
         let start = Instant::now();
         let voter = Voter {
-            heard: Some(start),
+            heard: start,
             last_log: log_id(2, 5),
         };
-        let vote = |after| voter.would_vote(log_id(9, 9), options.lease, start + after);
+        let vote = |after| voter.would_vote(log_id(9, 9), start + after);
         assert!(!vote(Duration::ZERO));
-        assert!(!vote(options.lease));
-        assert!(vote(options.lease + Duration::from_millis(1)));
+        assert!(!vote(LEASE));
+        assert!(vote(LEASE + Duration::from_millis(1)));
     }
 
     #[test]
     fn a_shorter_log_gets_no_vote() {
-        let voter = |last_log| Voter {
-            heard: None,
-            last_log,
-        };
-        let vote = |mine, theirs| voter(mine).would_vote(theirs, Duration::ZERO, Instant::now());
+        let heard = Instant::now();
+        let voter = |last_log| Voter { heard, last_log };
+        let vote = |mine, theirs| voter(mine).would_vote(theirs, heard + 2 * LEASE);
         assert!(vote(None, None));
         assert!(vote(log_id(2, 5), log_id(2, 5)));
         assert!(vote(log_id(2, 5), log_id(3, 4)));
@@ -226,9 +198,9 @@ mod tests {
         let voters: BTreeSet<RaftId> = [5, 7, 9].into();
         let due = |own, seed| {
             let start = Instant::now();
-            let mut timer = Timer::new(Options::default(), SplitMix64::new(seed), start);
+            let mut timer = Timer::new(SplitMix64::new(seed), start);
             let heard = start + Duration::from_millis(1);
-            timer.is_due(Some(heard), Turn::of(own, &voters), heard);
+            timer.is_due(heard, Turn::of(own, &voters), heard);
             timer.due() - heard
         };
         let width = Duration::from_millis(400) / 3;
@@ -244,31 +216,26 @@ mod tests {
 
     #[test]
     fn the_timer_asks_only_after_silence_and_again_after_each_round() {
-        let options = Options::default();
         let start = Instant::now();
         for seed in 0..100 {
             let turn = Turn::of(seed % 4, &[0, 1, 2].into());
-            let mut timer = Timer::new(options, SplitMix64::new(seed), start);
+            let mut timer = Timer::new(SplitMix64::new(seed), start);
             let mut now = start;
             for _ in 0..50 {
-                now += options.heartbeat;
-                assert!(!timer.is_due(Some(now), turn, now));
+                now += HEARTBEAT;
+                assert!(!timer.is_due(now, turn, now));
             }
             let silent_since = now;
             let mut rounds = Vec::new();
             while rounds.len() < 3 {
                 now += Duration::from_millis(10);
-                if timer.is_due(Some(silent_since), turn, now) {
+                if timer.is_due(silent_since, turn, now) {
                     rounds.push(now);
                 }
             }
             let mut last = silent_since;
-            let spread = options.silence_max - options.silence_min;
-            for (round, least) in
-                rounds
-                    .into_iter()
-                    .zip([options.silence_min, options.again, options.again])
-            {
+            let spread = SILENCE_MAX - SILENCE_MIN;
+            for (round, least) in rounds.into_iter().zip([SILENCE_MIN, AGAIN, AGAIN]) {
                 let wait = round - last;
                 let most = least + spread + Duration::from_millis(10);
                 assert!((least..=most).contains(&wait), "{wait:?}");

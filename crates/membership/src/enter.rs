@@ -74,7 +74,7 @@ async fn form(participant: &Arc<Participant>) -> Result<u64, String> {
         cluster: identity::draw(),
         founder: info.clone(),
         version: participant.newest_version(),
-        down_after_ms: participant.options.detector.silence.as_millis() as u32,
+        down_after_ms: participant.options.down_after.as_millis() as u32,
     };
     let formed = participant.propose(form, CHANGE_DEADLINE).await;
     formed.map_err(|error| error.to_string())?;

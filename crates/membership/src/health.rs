@@ -14,7 +14,7 @@ use tokio::time::MissedTickBehavior;
 use fonn_proto::grpc::v1::PingRequest;
 
 use super::ChangeError;
-use super::detector::{ANSWER_DEADLINE, Detector};
+use super::detector::{ANSWER_DEADLINE, Detector, PERIOD};
 use super::lease::{Grants, Role};
 use super::member::Member;
 use super::participant::{Participant, client, leads};
@@ -28,7 +28,7 @@ const CHANGE_DEADLINE: Duration = Duration::from_secs(1);
 
 /// Asks all members, each period; runs until the member stops.
 pub(super) async fn ask(participant: Arc<Participant>) {
-    let mut period = tokio::time::interval(participant.options.detector.period);
+    let mut period = tokio::time::interval(PERIOD);
     period.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut asked: JoinSet<(RaftId, bool)> = JoinSet::new();
     let mut waiting = BTreeSet::new();

@@ -1,8 +1,8 @@
 //! Leases: what a leader grants, and for how long a member may answer for its slots. Pure.
 //!
 //! A member is down when its answers do not reach the leader, although it may hear the leader. So
-//! each probe of a leader names the last probe whose answer it has. A member goes on until
-//! [silence](super::detector::Options::silence) after it *received* that earlier probe. The leader
+//! each probe of a leader names the last probe whose answer it has. A member goes on until the
+//! [silence](super::state::State::down_after) after it *received* that earlier probe. The leader
 //! noticed the silence later than that, whatever becomes of the answers since.
 //!
 //! The leader grants no lease to a member between the proposal that it is down and its return. It
@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use openraft::ServerState;
 
+use super::election::LEASE;
 use super::participant::QUORUM_FRESH;
 use super::types::{Metrics, RaftId};
 
@@ -30,7 +31,7 @@ const PROMISE_FRESH: Duration = QUORUM_FRESH;
 /// Beyond the silence: how long a new leader waits for promises of the last one. Those are about a
 /// question that was got at most [`PROMISE_FRESH`] and the
 /// [deadline](super::detector::ANSWER_DEADLINE) of answers after a majority had answered it, and no
-/// leader is elected before the [lease](super::election::Options::lease) is over that this gave it.
+/// leader is elected before the [`LEASE`] is over that this gave it.
 const NEW_LEADER_EXTRA: Duration = Duration::from_secs(1);
 /// How long a new leader waits for the one before it: that goes on for as long beyond the time at
 /// which another member can be elected.
@@ -146,10 +147,10 @@ impl Role {
         }
     }
 
-    /// How long it may go on itself, as a leader that others do not vote against for `lease` after
-    /// they answered.
-    pub(super) fn own_lease(self, lease: Duration) -> Option<Duration> {
-        let left = (lease + OLD_LEADER_EXTRA).checked_sub(self.acked?)?;
+    /// How long it may go on itself, as a leader that others do not vote against for [`LEASE`]
+    /// after they answered.
+    pub(super) fn own_lease(self) -> Option<Duration> {
+        let left = (LEASE + OLD_LEADER_EXTRA).checked_sub(self.acked?)?;
         (!left.is_zero()).then_some(left)
     }
 

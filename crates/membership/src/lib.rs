@@ -97,8 +97,6 @@ use state::{Change, State};
 use state_machine::StateMachine;
 use types::{Raft, RaftId};
 
-pub use detector::Options as DetectorOptions;
-pub use election::Options as ElectionOptions;
 pub use identity::IdentityError;
 pub use journal::JournalError;
 pub use snapshot::SnapshotError;
@@ -150,12 +148,12 @@ pub struct Options {
     pub version: String,
     /// The directory of raft's files. A few MB.
     pub dir: PathBuf,
-    /// When a member counts as down.
-    pub detector: DetectorOptions,
-    /// When a leader counts as gone.
-    pub election: ElectionOptions,
+    /// Silence after which a member is down, if this member forms the cluster.
+    pub down_after: Duration,
+    /// When a member that was down is up again.
+    detector: detector::Options,
     /// Silence after which another member votes in the place of one that is down.
-    pub replace_voter_after: Duration,
+    replace_voter_after: Duration,
     /// Where what happens to members is told, besides the log.
     pub events: Option<Events>,
     /// The certificate by which members know each other, and their authority; with it no client
@@ -193,8 +191,8 @@ impl Options {
             weight: 100,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             dir,
-            detector: DetectorOptions::default(),
-            election: ElectionOptions::default(),
+            down_after: detector::DOWN_AFTER,
+            detector: detector::Options::default(),
             replace_voter_after: Duration::from_secs(30),
             events: None,
             tls: None,
@@ -285,8 +283,6 @@ impl From<ChangeError> for tonic::Status {
 pub struct Status {
     /// The cluster; 0 before it belongs to one.
     pub cluster: u64,
-    /// Its raft id.
-    pub raft_id: u64,
     /// The epoch of its map.
     pub epoch: u64,
     /// The term of raft.
@@ -315,8 +311,6 @@ pub struct Standing {
 pub struct Cluster {
     participant: Arc<Participant>,
     address: SocketAddr,
-    started: Instant,
-    state_of_start: Arc<State>,
 }
 
 impl Cluster {
@@ -368,13 +362,11 @@ impl Cluster {
             belonging: belonging.clone(),
         };
         let (states, past) = (machine.subscribe(), machine.past());
-        let config = Arc::new(raft_config(&options)?);
+        let config = Arc::new(raft_config()?);
         let raft = Raft::new(identity.raft_id(), config, network, log.clone(), machine)
             .await
             .map_err(|error| ClusterError::Raft(error.to_string()))?;
-        // No member is heard yet, so this is what the disk knows.
-        let state_of_start = Arc::clone(&states.borrow());
-        let state = Arc::clone(&state_of_start);
+        let state = Arc::clone(&states.borrow());
         let map = run_blocking(&pool, move || Map::new(&state)).await?;
         let (maps_in, maps) = watch::channel(Arc::new(map));
         let participant = Arc::new(Participant {
@@ -394,7 +386,7 @@ impl Cluster {
             peers,
             // It may have voted, or acknowledged, a moment ago: the leader it heard then has its
             // vote for as long as if that was now.
-            heard: watch::Sender::new(Some(Instant::now())),
+            heard: watch::Sender::new(Instant::now()),
             closing: watch::Sender::new(false),
         });
         let it = || Arc::clone(&participant);
@@ -420,8 +412,6 @@ impl Cluster {
         Ok(Self {
             participant,
             address,
-            started: Instant::now(),
-            state_of_start,
         })
     }
 
@@ -460,7 +450,7 @@ impl Cluster {
     /// The silence after which a member is down (`--down-after` of this process).
     #[must_use]
     pub fn down_after(&self) -> Duration {
-        self.participant.options.detector.silence
+        self.participant.options.down_after
     }
 
     /// The directory of what it has agreed to.
@@ -488,19 +478,12 @@ impl Cluster {
         self.participant.maps.clone()
     }
 
-    /// What was agreed on before it started, as far as its disk knew: its map may be newer by the
-    /// time of the look.
+    /// What was agreed on at the epochs from one on and before another one, in order, as far as
+    /// that is known: a caller that waits for the newest map may miss maps in between. After a
+    /// start it is what the disk knew.
     #[must_use]
-    pub fn state_of_start(&self) -> Arc<State> {
-        Arc::clone(&self.state_of_start)
-    }
-
-    /// What was agreed on at the epochs between two, without these, in order: a caller that waits
-    /// for the newest map may miss maps in between. None if one of them is not known any more,
-    /// after a long absence.
-    #[must_use]
-    pub fn states_between(&self, after: u64, before: u64) -> Vec<Arc<State>> {
-        self.participant.past.between(after, before)
+    pub fn states_between(&self, from: u64, before: u64) -> Vec<Arc<State>> {
+        self.participant.past.between(from, before)
     }
 
     /// All that was agreed on: the map's source, namespaces and users.
@@ -537,11 +520,9 @@ impl Cluster {
             member.map_or_else(|| format!("{id:x}"), |member| member.info.id.clone())
         };
         let membership = metrics.membership_config.membership();
-        let heard = participant.heard(&metrics).unwrap_or(self.started);
-        let leader_silence = heard.elapsed();
+        let leader_silence = participant.heard(&metrics).elapsed();
         Status {
             cluster: participant.belonging.cluster(),
-            raft_id: participant.raft_id(),
             epoch: state.epoch,
             term: metrics.current_term,
             // raft forgets its leader when another term begins, and there is none without a
@@ -568,16 +549,16 @@ impl Cluster {
     #[must_use]
     pub fn standing(&self, epoch: u64) -> Standing {
         let (participant, now) = (&self.participant, Instant::now());
-        let role = Role::of(&participant.metrics());
+        let metrics = participant.metrics();
+        let role = Role::of(&metrics);
         let state = participant.state();
-        let heard = self.status().leader_silence;
+        let heard = participant.heard(&metrics).elapsed();
         let is_leaving = participant.grants.lock().is_leaving(participant.raft_id());
         let mut lease = participant.lease.lock();
         if role.leads.is_some() {
             lease.lead();
         }
-        let own_lease = role.own_lease(participant.options.election.lease);
-        if let Some(left) = own_lease.filter(|_| !is_leaving) {
+        if let Some(left) = role.own_lease().filter(|_| !is_leaving) {
             // No other leader is elected before, and declares it down.
             let member = state.by_raft_id(participant.raft_id());
             let since = member.map_or(state.epoch, |member| member.since);
@@ -629,12 +610,12 @@ fn info(
     Ok(info)
 }
 
-fn raft_config(options: &Options) -> Result<openraft::Config, ClusterError> {
+fn raft_config() -> Result<openraft::Config, ClusterError> {
     let millis = |duration: Duration| duration.as_millis() as u64;
-    let lease = millis(options.election.lease);
+    let lease = millis(election::LEASE);
     let config = openraft::Config {
         cluster_name: "fonn".to_owned(),
-        heartbeat_interval: millis(options.election.heartbeat),
+        heartbeat_interval: millis(election::HEARTBEAT),
         // The upper one is the lease that a leader has of its followers. Neither starts an
         // election: that is `campaign`'s part.
         election_timeout_min: lease.saturating_sub(1),

@@ -65,7 +65,7 @@ pub(super) struct Participant {
     /// What it is promised.
     pub(super) lease: Mutex<Lease>,
     /// When a leader was last heard.
-    pub(super) heard: watch::Sender<Option<Instant>>,
+    pub(super) heard: watch::Sender<Instant>,
     /// Set when the member stops.
     pub(super) closing: watch::Sender<bool>,
 }
@@ -111,7 +111,7 @@ impl Participant {
 
     /// Notes that a leader was heard.
     pub(super) fn hear_leader(&self) {
-        self.heard.send_replace(Some(Instant::now()));
+        self.heard.send_replace(Instant::now());
     }
 
     /// Takes in what a question promises.
@@ -122,11 +122,11 @@ impl Participant {
     }
 
     /// When this member last heard a leader; now, if it is one itself that a majority follows.
-    pub(super) fn heard(&self, metrics: &Metrics) -> Option<Instant> {
-        if leads(metrics) {
-            return Some(Instant::now());
+    pub(super) fn heard(&self, metrics: &Metrics) -> Instant {
+        match leads(metrics) {
+            true => Instant::now(),
+            false => *self.heard.borrow(),
         }
-        *self.heard.borrow()
     }
 
     /// The newest version that this member knows of; 0 if it gives none.

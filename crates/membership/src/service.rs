@@ -79,8 +79,7 @@ impl Raft for Service {
             heard: self.0.heard(&self.0.metrics()),
             last_log: self.0.defended().await,
         };
-        let lease = self.0.options.election.lease;
-        let granted = voter.would_vote(candidate, lease, Instant::now());
+        let granted = voter.would_vote(candidate, Instant::now());
         Ok(Response::new(v1::PreVoteResponse { granted }))
     }
 

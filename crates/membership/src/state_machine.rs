@@ -36,30 +36,34 @@ pub(super) struct StateMachine {
     release: Release,
 }
 
-/// The states of the last epochs, one each: a reader of the newest alone may miss some.
+/// The states of the last epochs, one each, with the range of versions that the epoch had last: a
+/// reader of the newest alone may miss some.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Past(Arc<Mutex<VecDeque<Arc<State>>>>);
 
 impl Past {
-    fn push(&self, state: &State) {
+    fn note(&self, state: &State) {
         let mut past = self.0.lock();
-        if past.len() == PAST_MAX {
-            past.pop_front();
+        match past.back_mut() {
+            Some(last) if last.epoch == state.epoch => {
+                if last.versions != state.versions {
+                    Arc::make_mut(last).versions = state.versions;
+                }
+            }
+            _ => {
+                if past.len() == PAST_MAX {
+                    past.pop_front();
+                }
+                past.push_back(Arc::new(state.clone()));
+            }
         }
-        past.push_back(Arc::new(state.clone()));
     }
 
-    /// The states of all epochs between two, without these, in order; none if one of them is not
-    /// known any more.
-    pub(super) fn between(&self, after: u64, before: u64) -> Vec<Arc<State>> {
-        let wanted = after.saturating_add(1)..before;
+    /// The states from an epoch on and before another one, in order, as far as they are known.
+    pub(super) fn between(&self, from: u64, before: u64) -> Vec<Arc<State>> {
         let past = self.0.lock();
-        let found = past.iter().filter(|state| wanted.contains(&state.epoch));
-        let found: Vec<Arc<State>> = found.cloned().collect();
-        match found.len() as u64 == wanted.end.saturating_sub(wanted.start) {
-            true => found,
-            false => Vec::new(),
-        }
+        let wanted = past.iter().filter(|it| (from..before).contains(&it.epoch));
+        wanted.cloned().collect()
     }
 }
 
@@ -93,10 +97,12 @@ impl StateMachine {
             }
         };
         let published = watch::Sender::new(Arc::new(applied.state.clone()));
+        let past = Past::default();
+        past.note(&applied.state);
         Ok(Self {
             shared: Arc::new(Mutex::new(applied)),
             published: Arc::new(published),
-            past: Past::default(),
+            past,
             dir: Arc::new(dir.to_owned()),
             pool,
             release,
@@ -108,7 +114,7 @@ impl StateMachine {
         self.published.subscribe()
     }
 
-    /// The states before the newest.
+    /// The states of the last epochs.
     pub(super) fn past(&self) -> Past {
         self.past.clone()
     }
@@ -154,11 +160,8 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
             applied.last = Some(entry.log_id);
             outcomes.push(match entry.payload {
                 EntryPayload::Normal(change) => {
-                    let known = applied.state.epoch;
                     let outcome = applied.state.apply(change);
-                    if applied.state.epoch != known {
-                        self.past.push(&applied.state);
-                    }
+                    self.past.note(&applied.state);
                     outcome
                 }
                 EntryPayload::Blank => unchanged(&applied.state),

@@ -126,16 +126,24 @@ async fn a_batch_of_entries_leaves_the_state_of_each_epoch() {
         .await
         .unwrap();
     let newest = machine.subscribe().borrow().epoch;
-    let between = |after| -> Vec<(u64, u8)> {
-        let states = past.between(after, newest);
+    let between = |from, before| -> Vec<(u64, u8)> {
+        let states = past.between(from, before);
         states.iter().map(|it| (it.epoch, it.replicas)).collect()
     };
-    assert_eq!(between(newest - 1), []);
+    assert_eq!(between(newest, newest), []);
     let replicas = |epoch| 1 + (epoch + 1) as u8 % 2;
     let last = [newest - 2, newest - 1].map(|epoch| (epoch, replicas(epoch)));
-    assert_eq!(between(newest - 3), last);
-    assert_eq!(between(newest - 8).len(), 7);
-    assert_eq!(between(newest - 9), [], "one of them is not known any more");
+    assert_eq!(between(newest - 2, newest), last);
+    let all = between(0, newest + 1);
+    assert_eq!(all.len(), 8, "earlier ones are not known any more");
+    let ceiling = 1 << 60;
+    let extend = Entry {
+        log_id: log_id(10),
+        payload: EntryPayload::Normal(Change::ExtendVersions { ceiling }),
+    };
+    machine.apply([extend]).await.unwrap();
+    let states = past.between(newest, newest + 1);
+    assert_eq!(states[0].versions.ceiling, ceiling);
 }
 
 #[tokio::test]

@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 
 use fonn_base::tasks::Tasks;
 
+use super::election::LEASE;
 use super::state::{Change, Put, Record, RecordKind};
-use super::{ChangeError, Cluster, ElectionOptions, Start, Status};
+use super::{ChangeError, Cluster, Start, Status};
 use fonn_proto::member::MemberState::{Active, Down};
 use world::{PATIENCE, World, leader, remove_dir, voters, watched};
 
@@ -29,7 +30,7 @@ const FALL_MAX: Duration = Duration::from_secs(30);
 /// Where members heard their leader all the time there was no reason for another one. On a machine
 /// that stood still there may have been.
 fn assert_led_alike(before: &Status, after: &Status, silence_max: Duration) {
-    let lease = ElectionOptions::default().lease;
+    let lease = LEASE;
     println!("the leader was silent for {silence_max:?} at most, of {lease:?}");
     if silence_max < lease {
         assert_eq!((after.term, &after.leader), (before.term, &before.leader));
@@ -260,11 +261,11 @@ async fn an_empty_disk_is_a_new_incarnation_and_votes_under_another_id() {
     let world = World::new();
     let mut nodes = world.form(&["a", "b", "c"]).await;
     voters(&nodes, &["a", "b", "c"]).await;
-    let old = nodes[2].cluster.status().raft_id;
+    let old = nodes[2].cluster.raft_id();
     nodes.pop().unwrap().stop().await;
     remove_dir(&world.dir("c"));
     nodes.push(world.join("c", &nodes[0]).await);
-    let new = nodes[2].cluster.status().raft_id;
+    let new = nodes[2].cluster.raft_id();
     assert_ne!(old, new);
     for node in &nodes {
         node.map(|map| {
@@ -294,7 +295,7 @@ async fn a_member_that_restarts_twenty_times_is_the_same_and_disturbs_no_other()
     let leading = leader(&nodes).await;
     let mut restarting = nodes.remove((leading + 1) % 3);
     let id = restarting.id().to_owned();
-    let raft_id = restarting.cluster.status().raft_id;
+    let raft_id = restarting.cluster.raft_id();
     let before = nodes[0].cluster.status();
     let restarts = async {
         for round in 0..20 {
@@ -305,7 +306,7 @@ async fn a_member_that_restarts_twenty_times_is_the_same_and_disturbs_no_other()
                 .await
                 .unwrap();
         }
-        assert_eq!(restarting.cluster.status().raft_id, raft_id);
+        assert_eq!(restarting.cluster.raft_id(), raft_id);
         let mut states = restarting.cluster.state();
         let state = states
             .wait_for(|state| state.versions.ceiling >= 20 * CEILING)

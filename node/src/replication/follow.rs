@@ -121,12 +121,15 @@ impl Driver {
     async fn run(mut self) {
         let mut states = self.cluster.state();
         let replication = Arc::clone(&self.replication);
-        let mut before = Some(self.cluster.state_of_start());
         loop {
             let newest = Arc::clone(&states.borrow_and_update());
-            for state in self.missed(before.take(), &newest) {
+            // In order, so that no epoch is skipped that is known. After a start the epoch that was
+            // applied last is the first.
+            let applied = self.replication.epoch().max(self.saved.applied.0);
+            for state in self.cluster.states_between(applied, newest.epoch) {
                 self.apply(&state).await;
             }
+            self.apply(&newest).await;
             tokio::select! {
                 changed = states.changed() => if changed.is_err() { return },
                 task = replication.tasks.next() => self.do_task(task).await,
@@ -156,20 +159,6 @@ impl Driver {
         }
         let body = Body::Page(page);
         replication.handle(CoreEvent::Message(Message { from, epoch, body }));
-    }
-
-    /// The states to apply, in order, up to the newest: all of those in between that are known.
-    fn missed(&self, before: Option<Arc<State>>, newest: &Arc<State>) -> Vec<Arc<State>> {
-        let applied = match self.replication.epoch() {
-            0 => self.saved.applied.0,
-            epoch => epoch,
-        };
-        let mut missed: Vec<_> = before.into_iter().collect();
-        if applied != 0 {
-            missed.extend(self.cluster.states_between(applied, newest.epoch));
-        }
-        missed.push(Arc::clone(newest));
-        missed
     }
 
     /// Applies a state of the cluster: the core first, then the log is marked and the states of

@@ -17,7 +17,7 @@ impl Simulation {
     fn new() -> Self {
         let start = Instant::now();
         let mut detector = Detector::new(Options::default());
-        detector.watch(&BTreeSet::from([ID]), Options::default().silence, start);
+        detector.watch(&BTreeSet::from([ID]), DOWN_AFTER, start);
         Self {
             detector,
             start,
@@ -31,7 +31,7 @@ impl Simulation {
     fn run(&mut self, time: Duration, mut answers: impl FnMut(Duration) -> bool) {
         let until = self.now + time;
         while self.now < until {
-            self.now += Options::default().period;
+            self.now += PERIOD;
             if answers(self.now - self.start) {
                 self.detector.answered(ID, self.now);
             }

@@ -13,7 +13,7 @@ use openraft::{BasicNode, ChangeMembers, CommittedLeaderId, Membership, ServerSt
 use super::log::{Config, Disk, Entry, Payload};
 use super::message::Message;
 use crate::detector::{self, Detector};
-use crate::election::{self, Timer, defended, is_majority};
+use crate::election::{Timer, defended, is_majority};
 use crate::lease::{Grants, Lease};
 use crate::member::{MemberInfo, Phase};
 use crate::participant::leads;
@@ -21,7 +21,6 @@ use crate::reconcile::{Sighting, Step, next_step};
 use crate::state::{Change, State};
 use crate::types::{LogId, Metrics, RaftId, StoredMembership};
 
-pub(super) const HEARTBEAT: Duration = Duration::from_millis(150);
 pub(super) const DECIDE: Duration = Duration::from_millis(100);
 pub(super) const RECONCILE: Duration = Duration::from_millis(200);
 pub(super) const JOIN: Duration = Duration::from_millis(500);
@@ -34,7 +33,6 @@ pub(super) fn detector_options() -> detector::Options {
     detector::Options {
         stable: Duration::from_secs(1),
         stable_max: Duration::from_secs(4),
-        ..detector::Options::default()
     }
 }
 
@@ -66,7 +64,7 @@ pub(super) struct Node {
     commit: usize,
     pub(super) applied: usize,
     pub(super) state: State,
-    pub(super) heard: Option<Instant>,
+    pub(super) heard: Instant,
     timer: Timer,
     pub(super) detector: Detector,
     pub(super) grants: Grants,
@@ -87,8 +85,8 @@ impl Node {
             commit: 0,
             applied: 0,
             state: State::default(),
-            heard: Some(now),
-            timer: Timer::new(election::Options::default(), SplitMix64::new(seed), now),
+            heard: now,
+            timer: Timer::new(SplitMix64::new(seed), now),
             detector: Detector::new(detector_options()),
             grants: Grants::new(seed),
             lease: Lease::default(),
@@ -208,9 +206,9 @@ impl Node {
         self.timer.due()
     }
 
-    pub(super) fn heard(&self, now: Instant) -> Option<Instant> {
+    pub(super) fn heard(&self, now: Instant) -> Instant {
         match self.is_leading(now) {
-            true => Some(now),
+            true => now,
             false => self.heard,
         }
     }

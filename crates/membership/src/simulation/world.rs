@@ -10,7 +10,9 @@ use super::FORMED;
 use super::judge::Verdict;
 use super::log::Disk;
 use super::message::Message;
-use super::node::{DECIDE, HEARTBEAT, JOIN, Node, RECONCILE, detector_options};
+use super::node::{DECIDE, JOIN, Node, RECONCILE};
+use crate::detector::PERIOD;
+use crate::election::HEARTBEAT;
 use crate::member::MemberInfo;
 use crate::types::RaftId;
 
@@ -229,7 +231,7 @@ impl World {
             }
             Tick::Ask => {
                 node.ask(now);
-                now + detector_options().period
+                now + PERIOD
             }
             Tick::Decide => {
                 node.decide(now);

@@ -75,7 +75,7 @@ async fn well_formed_nonsense_is_refused() {
     let ends = RaftEnds {
         cluster: status.cluster,
         source: 1,
-        target: status.raft_id,
+        target: node.cluster.raft_id(),
     };
     let stranger = RaftEnds { cluster: 1, ..ends };
     let other = RaftEnds { target: 1, ..ends };

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::world::{World, leader};
-use crate::DetectorOptions;
+use crate::detector::DOWN_AFTER;
 use crate::state::Change;
 use fonn_proto::member::MemberState::Draining;
 
@@ -21,7 +21,7 @@ async fn a_leader_that_is_drained_and_has_lost_its_vote_promises_to_the_others()
     let moved = nodes[of].status(|status| !status.voters.contains(&drained));
     moved.await;
     // What was promised before is over then.
-    let over = Instant::now() + DetectorOptions::default().silence;
+    let over = Instant::now() + DOWN_AFTER;
     for node in nodes.iter().filter(|node| node.id() != drained) {
         node.standing(|standing| Instant::now() > over && !standing.lease.is_zero())
             .await;

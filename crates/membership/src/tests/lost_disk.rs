@@ -23,7 +23,7 @@ async fn a_disk_that_is_lost_while_voters_change_leaves_a_cluster_that_can_be_le
     // One that votes no more, and one that votes from now on.
     let leaving = nodes.iter().position(|node| node.id() != "d").unwrap();
     let leaving = nodes[leaving].id().to_owned();
-    let raft_id = |node: &Node| node.cluster.status().raft_id;
+    let raft_id = |node: &Node| node.cluster.raft_id();
     let all = || nodes.iter().chain([&lost]);
     let voting = |without: &str| -> BTreeSet<RaftId> {
         all()

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::{Leading, Node, Role};
-use crate::election::{self, Turn, Voter, is_majority};
+use crate::election::{LEASE, Turn, Voter, is_majority};
 use crate::simulation::log::{Config, Entry, Payload};
 use crate::simulation::message::{Append, Message};
 use crate::types::{LogId, RaftId};
@@ -147,8 +147,7 @@ impl Node {
             heard: self.heard(now),
             last_log: self.defended(),
         };
-        let lease = election::Options::default().lease;
-        let granted = voter.would_vote(last, lease, now);
+        let granted = voter.would_vote(last, now);
         self.out.push((from, Message::PreVoted { granted }));
     }
 
@@ -168,8 +167,7 @@ impl Node {
         now: Instant,
     ) {
         // As openraft has it: a member that hears a leader has no vote against it.
-        let lease = election::Options::default().lease;
-        if self.heard(now).is_some_and(|heard| now - heard <= lease) {
+        if now - self.heard(now) <= LEASE {
             let term = self.disk.term;
             let granted = false;
             self.out.push((from, Message::Voted { term, granted }));
@@ -211,7 +209,7 @@ impl Node {
                 "two leaders of term {term}"
             );
             self.role = Role::Follower;
-            self.heard = Some(now);
+            self.heard = now;
             self.leader = Some(from);
             matched = self.take(previous, previous_term, entries);
             if let Some(matched) = matched {
