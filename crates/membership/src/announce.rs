@@ -25,7 +25,7 @@ use super::types::RaftId;
 /// How often a member tells what it told already.
 const PERIOD: Duration = Duration::from_secs(2);
 
-/// Tells all other members, whenever there is news and each period; runs until the member stops.
+/// Tells all other members, whenever there is news and each period.
 pub(super) async fn run(participant: Arc<Participant>, tier: ColdTier) {
     let mut own = tier.announcement();
     let mut period = tokio::time::interval(PERIOD);
@@ -54,7 +54,6 @@ pub(super) async fn run(participant: Arc<Participant>, tier: ColdTier) {
                 // A message that panicked leaves its name in `waiting`; all are told anew.
                 Err(_) => waiting.clear(),
             },
-            () = participant.closed() => return,
         }
         let others = participant.others();
         // One message at a time to each: it cannot be passed by a later one.

@@ -63,6 +63,13 @@ impl Belonging {
         Ok(())
     }
 
+    /// The cluster of this node, which the caller has to name, or 0 for any.
+    pub(super) fn check_wanted(&self, cluster: u64) -> Result<u64, Status> {
+        let own = self.cluster();
+        self.check_cluster(if cluster == 0 { own } else { cluster })?;
+        Ok(own)
+    }
+
     /// Refuses what is meant for another cluster.
     pub(super) fn check_cluster(&self, cluster: u64) -> Result<(), Status> {
         match self.cluster() {

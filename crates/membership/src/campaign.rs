@@ -19,7 +19,7 @@ use super::types::{Metrics, RaftId};
 /// How long the other voters have for their answers.
 const ANSWER_DEADLINE: Duration = Duration::from_millis(300);
 
-/// Runs until the member stops.
+/// Stands for election whenever that is due.
 pub(super) async fn run(participant: Arc<Participant>) {
     let mut timer = Timer::new(SplitMix64::from_entropy(), Instant::now());
     let mut heard_changes = participant.heard.subscribe();
@@ -27,7 +27,6 @@ pub(super) async fn run(participant: Arc<Participant>) {
         tokio::select! {
             () = tokio::time::sleep_until(timer.due().into()) => {}
             changed = heard_changes.changed() => if changed.is_err() { return },
-            () = participant.closed() => return,
         }
         let metrics = participant.metrics();
         let heard = participant.heard(&metrics);

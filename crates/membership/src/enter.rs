@@ -12,7 +12,7 @@ use fonn_base::random::SplitMix64;
 use fonn_proto::grpc::v1::JoinRequest;
 
 use super::Start;
-use super::identity::{self, IdentityError};
+use super::identity;
 use super::participant::{Participant, client};
 use super::state::Change;
 
@@ -125,11 +125,9 @@ async fn announce(participant: &Arc<Participant>, addresses: &[String]) -> Resul
 /// Notes the cluster for good.
 async fn belong(participant: &Arc<Participant>, cluster: u64) -> Result<(), String> {
     let holder = Arc::clone(participant);
-    let save = move || -> Result<(), IdentityError> { holder.identity.lock().set_cluster(cluster) };
+    let save = move || holder.identity.set_cluster(cluster);
     let saved = fonn_base::pool::run_blocking(&participant.pool, save).await;
     saved
         .map_err(|error| error.to_string())?
-        .map_err(|error| error.to_string())?;
-    participant.belonging.set_cluster(cluster);
-    Ok(())
+        .map_err(|error| error.to_string())
 }

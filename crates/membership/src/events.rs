@@ -45,15 +45,11 @@ pub(super) fn between(old: &Map, new: &Map) -> Vec<(Level, String)> {
     events
 }
 
-/// Tells what changes; runs until the member stops.
+/// Tells what changes.
 pub(super) async fn run(participant: Arc<Participant>) {
     let mut maps = participant.maps.clone();
     let mut old = Arc::clone(&maps.borrow_and_update());
-    loop {
-        tokio::select! {
-            changed = maps.changed() => if changed.is_err() { return },
-            () = participant.closed() => return,
-        }
+    while maps.changed().await.is_ok() {
         let new = Arc::clone(&maps.borrow_and_update());
         for (level, message) in between(&old, &new) {
             match level {

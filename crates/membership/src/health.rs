@@ -26,7 +26,7 @@ const DECIDE_PERIOD: Duration = Duration::from_millis(100);
 /// How long an agreement on it may take.
 const CHANGE_DEADLINE: Duration = Duration::from_secs(1);
 
-/// Asks all members, each period; runs until the member stops.
+/// Asks all members, each period.
 pub(super) async fn ask(participant: Arc<Participant>) {
     let mut period = tokio::time::interval(PERIOD);
     period.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -63,7 +63,6 @@ pub(super) async fn ask(participant: Arc<Participant>) {
                     participant.detector.lock().answered(raft_id, Instant::now());
                 }
             }
-            () = participant.closed() => return,
         }
     }
 }
@@ -117,15 +116,12 @@ async fn ping(participant: Arc<Participant>, raft_id: RaftId, address: String) -
     (raft_id, answer.is_ok())
 }
 
-/// Notes which members failed and returned, while this member leads; runs until it stops.
+/// Notes which members failed and returned, while this member leads.
 pub(super) async fn decide(participant: Arc<Participant>) {
     let mut period = tokio::time::interval(DECIDE_PERIOD);
     period.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        tokio::select! {
-            _ = period.tick() => {}
-            () = participant.closed() => return,
-        }
+        period.tick().await;
         // In this order: an entry of another leader ends that this one leads, before that is looked
         // at.
         let last = participant.log.last().map(|it| it.leader_id.node_id);

@@ -11,62 +11,20 @@ use fonn_base::file;
 use fonn_base::random::SplitMix64;
 use serde::{Deserialize, Serialize};
 
+use super::belonging::Belonging;
+use super::file_error::FileError;
 use super::types::RaftId;
 
 /// Version of the file.
 const VERSION: u32 = 1;
 
-/// Why the identity is not read or written.
-#[derive(Debug, thiserror::Error)]
-pub enum IdentityError {
-    /// The operating system refused.
-    #[error("{path}: {source}")]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What it said.
-        source: io::Error,
-    },
-    /// A newer version wrote the file.
-    #[error("{path} was written by a newer version of fonn-node: start that one again")]
-    Newer {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The file is damaged.
-    #[error(
-        "{path} is damaged: move its directory away, and start with --join to follow the cluster anew"
-    )]
-    Corrupt {
-        /// The file.
-        path: PathBuf,
-    },
-    /// Another process uses the directory.
-    #[error("{path} is used by another process: give each node its own data directory")]
-    Locked {
-        /// The directory.
-        path: PathBuf,
-    },
-    /// The directory belongs to a member of another name.
-    #[error(
-        "{path} belongs to node {stored:?}, not to {given:?}: set --node-id {stored}, or another data directory"
-    )]
-    OtherName {
-        /// The directory.
-        path: PathBuf,
-        /// The name in it.
-        stored: String,
-        /// The name given.
-        given: String,
-    },
-}
-
 /// What is stored.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Serialize, Deserialize)]
 struct Stored {
     version: u32,
     id: String,
     raft_id: RaftId,
+    /// 0 for none yet.
     cluster: u64,
 }
 
@@ -74,26 +32,24 @@ struct Stored {
 #[derive(Debug)]
 pub(super) struct Identity {
     path: PathBuf,
-    stored: Stored,
+    id: String,
+    belonging: Belonging,
     _lock: File,
 }
 
 impl Identity {
     /// Reads the identity in `dir`, or draws one. Blocks.
-    pub(super) fn open(dir: &Path, id: &str) -> Result<Self, IdentityError> {
+    pub(super) fn open(dir: &Path, id: &str) -> Result<Self, FileError> {
         let path = dir.join("identity");
-        let io = |source| IdentityError::Io {
-            path: path.clone(),
-            source,
-        };
-        std::fs::create_dir_all(dir).map_err(io)?;
+        let io = FileError::io(&path);
+        std::fs::create_dir_all(dir).map_err(&io)?;
         // Hashes of passwords are in log and snapshot.
-        std::fs::set_permissions(dir, Permissions::from_mode(0o700)).map_err(io)?;
-        let lock = File::create(dir.join("lock")).map_err(io)?;
+        std::fs::set_permissions(dir, Permissions::from_mode(0o700)).map_err(&io)?;
+        let lock = File::create(dir.join("lock")).map_err(&io)?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                return Err(IdentityError::Locked {
+                return Err(FileError::Locked {
                     path: dir.to_owned(),
                 });
             }
@@ -102,8 +58,8 @@ impl Identity {
         let stored = match std::fs::read(&path) {
             Ok(bytes) => match serde_json::from_slice::<Stored>(&bytes) {
                 Ok(stored) if stored.version == VERSION && stored.raft_id != 0 => stored,
-                _ if is_newer(&bytes) => return Err(IdentityError::Newer { path }),
-                _ => return Err(IdentityError::Corrupt { path }),
+                _ if is_newer(&bytes) => return Err(FileError::Newer { path }),
+                _ => return Err(FileError::Corrupt { path }),
             },
             Err(error) if error.kind() == io::ErrorKind::NotFound => Stored {
                 version: VERSION,
@@ -114,7 +70,7 @@ impl Identity {
             Err(source) => return Err(io(source)),
         };
         if stored.id != id {
-            return Err(IdentityError::OtherName {
+            return Err(FileError::OtherName {
                 path: dir.to_owned(),
                 stored: stored.id,
                 given: id.to_owned(),
@@ -122,40 +78,38 @@ impl Identity {
         }
         let identity = Self {
             path,
-            stored,
+            belonging: Belonging::new(stored.raft_id, stored.cluster),
+            id: stored.id,
             _lock: lock,
         };
-        identity.save()?;
+        identity.save(stored.cluster)?;
         Ok(identity)
     }
 
-    pub(super) const fn raft_id(&self) -> RaftId {
-        self.stored.raft_id
-    }
-
-    /// The cluster it belongs to; 0 for none yet.
-    pub(super) const fn cluster(&self) -> u64 {
-        self.stored.cluster
+    /// The raft id and the cluster.
+    pub(super) const fn belonging(&self) -> &Belonging {
+        &self.belonging
     }
 
     /// Notes the cluster; blocks until it is on disk.
-    pub(super) fn set_cluster(&mut self, cluster: u64) -> Result<(), IdentityError> {
-        if self.stored.cluster == cluster {
-            return Ok(());
+    pub(super) fn set_cluster(&self, cluster: u64) -> Result<(), FileError> {
+        if self.belonging.cluster() != cluster {
+            self.save(cluster)?;
+            self.belonging.set_cluster(cluster);
         }
-        self.stored.cluster = cluster;
-        self.save()
+        Ok(())
     }
 
-    fn save(&self) -> Result<(), IdentityError> {
-        let bytes = serde_json::to_vec(&self.stored).expect("an identity has a JSON form");
-        match file::replace(&self.path, &bytes) {
-            Ok(_) => Ok(()),
-            Err(source) => Err(IdentityError::Io {
-                path: self.path.clone(),
-                source,
-            }),
-        }
+    fn save(&self, cluster: u64) -> Result<(), FileError> {
+        let stored = Stored {
+            version: VERSION,
+            id: self.id.clone(),
+            raft_id: self.belonging.raft_id(),
+            cluster,
+        };
+        let bytes = serde_json::to_vec(&stored).expect("an identity has a JSON form");
+        let replaced = file::replace(&self.path, &bytes);
+        replaced.map(drop).map_err(FileError::io(&self.path))
     }
 }
 
@@ -180,15 +134,17 @@ mod tests {
     #[test]
     fn a_directory_keeps_its_identity_and_a_new_one_draws_another() {
         let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let mut identity = Identity::open(one.path(), "a").unwrap();
+        let identity = Identity::open(one.path(), "a").unwrap();
         identity.set_cluster(7).unwrap();
-        let raft_id = identity.raft_id();
+        let raft_id = identity.belonging().raft_id();
         drop(identity);
         let mode = std::fs::metadata(one.path()).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o700, "there are hashes in it");
         let identity = Identity::open(one.path(), "a").unwrap();
-        assert_eq!((identity.raft_id(), identity.cluster()), (raft_id, 7));
-        assert_ne!(Identity::open(two.path(), "a").unwrap().raft_id(), raft_id);
+        let kept = identity.belonging();
+        assert_eq!((kept.raft_id(), kept.cluster()), (raft_id, 7));
+        let other = Identity::open(two.path(), "a").unwrap();
+        assert_ne!(other.belonging().raft_id(), raft_id);
     }
 
     #[test]
@@ -197,13 +153,13 @@ mod tests {
         let identity = Identity::open(dir.path(), "a").unwrap();
         let locked = Identity::open(dir.path(), "a");
         assert!(
-            matches!(locked, Err(IdentityError::Locked { .. })),
+            matches!(locked, Err(FileError::Locked { .. })),
             "{locked:?}"
         );
         drop(identity);
         let other = Identity::open(dir.path(), "b");
         assert!(
-            matches!(other, Err(IdentityError::OtherName { .. })),
+            matches!(other, Err(FileError::OtherName { .. })),
             "{other:?}"
         );
         for bytes in [
@@ -215,16 +171,13 @@ mod tests {
             std::fs::write(dir.path().join("identity"), bytes).unwrap();
             let damaged = Identity::open(dir.path(), "a");
             assert!(
-                matches!(damaged, Err(IdentityError::Corrupt { .. })),
+                matches!(damaged, Err(FileError::Corrupt { .. })),
                 "{damaged:?}"
             );
         }
         let newer = b"{\"version\":2,\"who\":\"a\"}";
         std::fs::write(dir.path().join("identity"), newer).unwrap();
         let newer = Identity::open(dir.path(), "a");
-        assert!(
-            matches!(newer, Err(IdentityError::Newer { .. })),
-            "{newer:?}"
-        );
+        assert!(matches!(newer, Err(FileError::Newer { .. })), "{newer:?}");
     }
 }

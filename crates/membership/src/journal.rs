@@ -31,6 +31,7 @@ use serde::de::DeserializeOwned;
 use fonn_base::file;
 use fonn_codec::checksum;
 
+use super::file_error::FileError;
 use super::types::{Entry, LogId, Vote};
 
 const NAME: &str = "journal";
@@ -41,58 +42,6 @@ const HEADER_LEN: usize = 19;
 pub(super) const PAYLOAD_LEN_MAX: usize = 1 << 20;
 /// A journal longer than this is written anew when entries are purged from it.
 const REWRITE_LEN: u64 = 1 << 20;
-
-/// Why the journal does not open or take a record.
-#[derive(Debug, thiserror::Error)]
-pub enum JournalError {
-    /// The operating system refused.
-    #[error("{path}: {source}")]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What it said.
-        source: io::Error,
-    },
-    /// The file is damaged where it was acknowledged.
-    #[error(
-        "{path} is damaged at byte {offset}: move its directory away, and start with --join to follow the cluster anew"
-    )]
-    Corrupt {
-        /// The file.
-        path: PathBuf,
-        /// Where.
-        offset: u64,
-    },
-    /// The file is of another format.
-    #[error("{path} is no raft journal that this version knows: start the version that wrote it")]
-    Format {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The file is gone, and with it what the member voted.
-    #[error(
-        "{path} is missing, although this node is a member of a cluster and may have voted: put the file back, or \
-         move its directory away, and start with --join to follow the cluster anew"
-    )]
-    Missing {
-        /// The file.
-        path: PathBuf,
-    },
-    /// There is a whole record in it that this version does not know.
-    #[error("{path} has what a newer version wrote at byte {offset}: start that one again")]
-    Newer {
-        /// The file.
-        path: PathBuf,
-        /// Where.
-        offset: u64,
-    },
-    /// A record is longer than the format allows.
-    #[error("a raft record of {len} bytes is longer than {PAYLOAD_LEN_MAX}")]
-    TooLong {
-        /// Its length.
-        len: usize,
-    },
-}
 
 /// What a record says.
 #[derive(Clone, Debug, PartialEq)]
@@ -171,52 +120,48 @@ pub(super) struct Journal {
 impl Journal {
     /// Checks that there is a journal in `dir`, of a member whose identity names a cluster. Without
     /// it, an empty one would be made, and a second vote given in a term that had one.
-    pub(super) fn require(dir: &Path) -> Result<(), JournalError> {
+    pub(super) fn require(dir: &Path) -> Result<(), FileError> {
         let path = dir.join(NAME);
-        match path.try_exists() {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(JournalError::Missing { path }),
-            Err(source) => Err(JournalError::Io { path, source }),
+        match path.try_exists().map_err(FileError::io(&path))? {
+            true => Ok(()),
+            false => Err(FileError::Missing { path }),
         }
     }
 
     /// Opens the journal in `dir`, or makes an empty one.
-    pub(super) fn open(dir: &Path) -> Result<(Self, Contents), JournalError> {
+    pub(super) fn open(dir: &Path) -> Result<(Self, Contents), FileError> {
         let path = dir.join(NAME);
-        let io = |source| JournalError::Io {
-            path: path.clone(),
-            source,
-        };
+        let io = FileError::io(&path);
         if !path.exists() {
-            file::replace(&path, MAGIC).map_err(io)?;
+            file::replace(&path, MAGIC).map_err(&io)?;
         }
         let mut file = OpenOptions::new()
             .read(true)
             .write(true)
             .open(&path)
-            .map_err(io)?;
+            .map_err(&io)?;
         let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(io)?;
+        file.read_to_end(&mut bytes).map_err(&io)?;
         let Some(records) = bytes.strip_prefix(MAGIC) else {
-            return Err(JournalError::Format { path });
+            return Err(FileError::of_magic(path, &bytes, MAGIC));
         };
         let mut contents = Contents::default();
         let read = read_all(records, |record| contents.take(record));
         let offset = (MAGIC.len() + read.len) as u64;
         if read.is_newer {
-            return Err(JournalError::Newer { path, offset });
+            return Err(FileError::Newer { path });
         }
         if read.is_corrupt {
-            return Err(JournalError::Corrupt { path, offset });
+            return Err(FileError::Corrupt { path });
         }
         if offset < bytes.len() as u64 {
             let cut = bytes.len() as u64 - offset;
             tracing::warn!(path = %path.display(), bytes = cut, "cut off an unfinished raft record");
-            file.set_len(offset).map_err(io)?;
+            file.set_len(offset).map_err(&io)?;
         }
         // What was read may so far be in the memory of the operating system alone.
-        file.sync_data().map_err(io)?;
-        file.seek(SeekFrom::Start(offset)).map_err(io)?;
+        file.sync_data().map_err(&io)?;
+        file.seek(SeekFrom::Start(offset)).map_err(&io)?;
         let journal = Self {
             path,
             file,
@@ -233,7 +178,7 @@ impl Journal {
     /// [`Record::Committed`] alone is not worth a wait. It only says how much of the log may be
     /// applied before any member is asked. If it is lost with the power, the map is older at the
     /// start.
-    pub(super) fn append(&mut self, records: &[Record]) -> Result<(), JournalError> {
+    pub(super) fn append(&mut self, records: &[Record]) -> Result<(), FileError> {
         let is_lazy = |record: &Record| matches!(record, Record::Committed(_));
         let sync = !records.iter().all(is_lazy);
         let mut bytes = Vec::new();
@@ -252,21 +197,18 @@ impl Journal {
         if sync && !self.broken {
             self.durable_len = self.len;
         }
-        written.map_err(|source| JournalError::Io {
-            path: self.path.clone(),
-            source,
-        })
+        written.map_err(FileError::io(&self.path))
     }
 
     /// Writes the journal anew with `contents` alone if it has grown long.
-    pub(super) fn shrink(&mut self, contents: &Contents) -> Result<(), JournalError> {
+    pub(super) fn shrink(&mut self, contents: &Contents) -> Result<(), FileError> {
         if self.len <= REWRITE_LEN {
             return Ok(());
         }
         self.rewrite(contents)
     }
 
-    fn rewrite(&mut self, contents: &Contents) -> Result<(), JournalError> {
+    fn rewrite(&mut self, contents: &Contents) -> Result<(), FileError> {
         let mut bytes = MAGIC.to_vec();
         let head = [
             contents.vote.map(Record::Vote),
@@ -284,14 +226,11 @@ impl Journal {
             Ok(())
         });
         self.broken |= replaced.is_err();
-        replaced.map_err(|source| JournalError::Io {
-            path: self.path.clone(),
-            source,
-        })
+        replaced.map_err(FileError::io(&self.path))
     }
 }
 
-fn encode(record: &Record, durable_len: u64, out: &mut Vec<u8>) -> Result<(), JournalError> {
+fn encode(record: &Record, durable_len: u64, out: &mut Vec<u8>) -> Result<(), FileError> {
     let (kind, payload) = match record {
         Record::Vote(vote) => (1, json(vote)),
         Record::Entry(entry) => (2, json(entry)),
@@ -300,7 +239,7 @@ fn encode(record: &Record, durable_len: u64, out: &mut Vec<u8>) -> Result<(), Jo
         Record::Committed(log_id) => (5, json(log_id)),
     };
     if payload.len() > PAYLOAD_LEN_MAX {
-        return Err(JournalError::TooLong { len: payload.len() });
+        return Err(FileError::TooLong { len: payload.len() });
     }
     let mut body = Vec::with_capacity(HEADER_LEN + payload.len());
     body.extend_from_slice(&(payload.len() as u32).to_le_bytes());

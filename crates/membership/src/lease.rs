@@ -20,6 +20,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
+use fonn_proto::grpc::v1::PingRequest;
 use openraft::ServerState;
 
 use super::election::LEASE;
@@ -43,21 +44,6 @@ const ASKING_MAX: usize = 64;
 /// Promises by different maps that are remembered.
 const PROMISES_MAX: usize = 16;
 
-/// A question as far as it is about this.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Question {
-    /// The asking member.
-    pub(super) from: RaftId,
-    /// Its number, from 1.
-    pub(super) sequence: u64,
-    /// The question whose answer arrived, if something is promised by that.
-    pub(super) granted: u64,
-    /// Whether the asking member leads.
-    pub(super) is_leading: bool,
-    /// The map since which the asked member has been up, by which something is promised.
-    pub(super) epoch: u64,
-}
-
 /// What a member was promised.
 #[derive(Debug, Default)]
 pub(super) struct Lease {
@@ -69,14 +55,15 @@ pub(super) struct Lease {
 
 impl Lease {
     /// Takes a question in. A question without a number is malformed and counts for nothing.
-    pub(super) fn hear(&mut self, question: Question, silence: Duration, now: Instant) {
+    pub(super) fn hear(&mut self, question: &PingRequest, silence: Duration, now: Instant) {
         if question.sequence == 0 {
             return;
         }
-        if self.asked.len() >= ASKING_MAX && !self.asked.contains_key(&question.from) {
+        let from = question.ends.map_or(0, |ends| ends.source);
+        if self.asked.len() >= ASKING_MAX && !self.asked.contains_key(&from) {
             self.asked.clear();
         }
-        let asked = self.asked.entry(question.from).or_default();
+        let asked = self.asked.entry(from).or_default();
         let got = asked.iter().find(|(of, _)| *of == question.granted);
         let got = got.map(|(_, at)| *at);
         asked.push_back((question.sequence, now));

@@ -24,6 +24,7 @@ mod detector;
 mod election;
 mod enter;
 mod events;
+mod file_error;
 mod health;
 mod identity;
 mod journal;
@@ -65,7 +66,8 @@ use std::time::{Duration, Instant};
 use openraft::SnapshotPolicy;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::service::Routes;
 use tonic::transport::Server;
 
@@ -80,7 +82,6 @@ use fonn_cold_tier::ColdTier;
 use fonn_proto::grpc::v1::members_server::MembersServer;
 use fonn_proto::grpc::v1::raft_server::RaftServer;
 
-use belonging::Belonging;
 use detector::Detector;
 use identity::Identity;
 use journal::Journal;
@@ -97,9 +98,7 @@ use state::{Change, State};
 use state_machine::StateMachine;
 use types::{Raft, RaftId};
 
-pub use identity::IdentityError;
-pub use journal::JournalError;
-pub use snapshot::SnapshotError;
+pub use file_error::FileError;
 
 /// Entries behind the last snapshot when the next is made.
 const SNAPSHOT_ENTRIES: u64 = 1000;
@@ -210,13 +209,7 @@ impl Options {
 pub enum ClusterError {
     /// The directory is not to be used.
     #[error(transparent)]
-    Identity(#[from] IdentityError),
-    /// The log is not to be used.
-    #[error(transparent)]
-    Journal(#[from] JournalError),
-    /// The snapshot is not to be used.
-    #[error(transparent)]
-    Snapshot(#[from] SnapshotError),
+    File(#[from] FileError),
     /// The address cannot be listened on.
     #[error("listening on {address} for members: {source}")]
     Listen {
@@ -335,7 +328,7 @@ impl Cluster {
         let is_return = options.start == Start::Join(Vec::new());
         let open = move || -> Result<_, ClusterError> {
             let identity = Identity::open(&dir, &id)?;
-            match identity.cluster() {
+            match identity.belonging().cluster() {
                 0 if is_return => return Err(ClusterError::NoCluster),
                 0 => {}
                 _ => Journal::require(&dir)?,
@@ -348,13 +341,11 @@ impl Cluster {
             ))
         };
         let (identity, log, machine) = run_blocking(&pool, open).await??;
-        let info = info(&options, identity.raft_id(), address)?;
-        let belonging = Belonging::new(identity.raft_id(), identity.cluster());
-        #[cfg(not(test))]
-        let peers = Peers::new(options.tls.clone());
-        #[cfg(test)]
+        let belonging = identity.belonging().clone();
+        let info = info(&options, belonging.raft_id(), address)?;
         let peers = Peers::new(
             options.tls.clone(),
+            #[cfg(test)]
             options.faults.from(&info.cluster_address),
         );
         let network = Network {
@@ -363,7 +354,7 @@ impl Cluster {
         };
         let (states, past) = (machine.subscribe(), machine.past());
         let config = Arc::new(raft_config()?);
-        let raft = Raft::new(identity.raft_id(), config, network, log.clone(), machine)
+        let raft = Raft::new(belonging.raft_id(), config, network, log.clone(), machine)
             .await
             .map_err(|error| ClusterError::Raft(error.to_string()))?;
         let state = Arc::clone(&states.borrow());
@@ -375,7 +366,7 @@ impl Cluster {
             lease: Mutex::default(),
             options,
             info,
-            identity: Mutex::new(identity),
+            identity,
             belonging,
             raft,
             log,
@@ -390,24 +381,22 @@ impl Cluster {
             closing: watch::Sender::new(false),
         });
         let it = || Arc::clone(&participant);
-        tasks.spawn("cluster-map", OnShutdown::Abort, follow_maps(it(), maps_in));
-        tasks.spawn("cluster-events", OnShutdown::Abort, events::run(it()));
-        tasks.spawn("cluster-campaign", OnShutdown::Abort, campaign::run(it()));
-        tasks.spawn("cluster-ask", OnShutdown::Abort, health::ask(it()));
-        tasks.spawn("cluster-decide", OnShutdown::Abort, health::decide(it()));
-        tasks.spawn("cluster-reconcile", OnShutdown::Abort, reconcile::run(it()));
+        participant.run(tasks, "cluster-map", follow_maps(it(), maps_in));
+        participant.run(tasks, "cluster-events", events::run(it()));
+        participant.run(tasks, "cluster-campaign", campaign::run(it()));
+        participant.run(tasks, "cluster-ask", health::ask(it()));
+        participant.run(tasks, "cluster-decide", health::decide(it()));
+        participant.run(tasks, "cluster-reconcile", reconcile::run(it()));
         tasks.spawn("cluster-enter", OnShutdown::Wait, enter::run(it()));
         if let Some(tier) = &participant.options.segments {
             let announce = announce::run(it(), tier.clone());
-            tasks.spawn("cluster-announce", OnShutdown::Abort, announce);
+            participant.run(tasks, "cluster-announce", announce);
         }
-        let (accepted, incoming) = listen::channel();
+        let (accepted, incoming) = mpsc::channel(1);
         let tls = participant.options.tls.clone();
-        tasks.spawn(
-            "cluster-accept",
-            OnShutdown::Abort,
-            listen::accept(listener, tls, listen::Limits::default(), accepted),
-        );
+        let accept = listen::accept(listener, tls, listen::Limits::default(), accepted);
+        tasks.spawn("cluster-accept", OnShutdown::Abort, accept);
+        let incoming = ReceiverStream::new(incoming);
         tasks.spawn("cluster-serve", OnShutdown::Wait, serve(it(), incoming));
         Ok(Self {
             participant,
@@ -643,16 +632,15 @@ async fn follow_maps(participant: Arc<Participant>, maps: watch::Sender<Arc<Map>
                 Err(error) => tracing::error!(%error, "making the map failed"),
             }
         }
-        tokio::select! {
-            changed = states.changed() => if changed.is_err() { return },
-            () = participant.closed() => return,
+        if states.changed().await.is_err() {
+            return;
         }
     }
 }
 
 async fn serve(
     participant: Arc<Participant>,
-    incoming: tokio_stream::wrappers::ReceiverStream<io::Result<listen::Guarded>>,
+    incoming: ReceiverStream<io::Result<listen::Guarded>>,
 ) {
     let service = Service(Arc::clone(&participant));
     let raft = RaftServer::new(service.clone())

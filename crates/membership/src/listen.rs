@@ -17,7 +17,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, Sleep};
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::Connected;
 
 /// How many connections there may be.
@@ -172,15 +171,6 @@ impl Refusals {
     }
 }
 
-/// The connections as a server takes them.
-pub(super) fn channel() -> (
-    mpsc::Sender<io::Result<Guarded>>,
-    ReceiverStream<io::Result<Guarded>>,
-) {
-    let (tx, rx) = mpsc::channel(1);
-    (tx, ReceiverStream::new(rx))
-}
-
 /// A connection with its place among all, and its time to say something.
 #[derive(Debug)]
 pub(super) struct Guarded {
@@ -246,7 +236,6 @@ impl AsyncWrite for Guarded {
 #[cfg(test)]
 mod tests {
     use fonn_auth::tls::{Side, Watched};
-    use tokio_stream::StreamExt as _;
 
     use super::*;
     use crate::tests::encrypted::Authority;
@@ -275,7 +264,7 @@ mod tests {
         let tls = Authority::new().member(dir.path());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let (sender, mut accepted) = channel();
+        let (sender, mut accepted) = mpsc::channel(1);
         let server = tokio::spawn(accept(listener, Some(Arc::clone(&tls)), limits(3), sender));
         let (mut strangers, mut members) = (Vec::new(), Vec::new());
         for round in 0..3 {
@@ -283,7 +272,7 @@ mod tests {
             for _ in 0..10 {
                 strangers.push(TcpStream::connect(("127.0.0.1", port)).await.unwrap());
             }
-            let both = async { tokio::join!(call(&tls, port), accepted.next()) };
+            let both = async { tokio::join!(call(&tls, port), accepted.recv()) };
             let both = tokio::time::timeout(Duration::from_secs(60), both).await;
             let (member, served) = both.expect("no place for a member");
             assert!(served.unwrap().is_ok(), "{round}");

@@ -13,7 +13,8 @@ use openraft::storage::{LogFlushed, LogState, RaftLogStorage};
 use openraft::{AnyError, RaftLogReader, StorageIOError};
 use parking_lot::Mutex;
 
-use super::journal::{Contents, Journal, JournalError, Record};
+use super::file_error::FileError;
+use super::journal::{Contents, Journal, Record};
 use super::types::{Entry, LogId, StorageError, TypeConfig, Vote};
 
 /// Most bytes of entries in one message to another member; a first entry goes alone if it is
@@ -35,7 +36,7 @@ struct Shared {
 
 impl LogStore {
     /// Opens the journal in `dir`; blocks. `pool` must have one thread.
-    pub(super) fn open(dir: &Path, pool: BlockingPool) -> Result<Self, JournalError> {
+    pub(super) fn open(dir: &Path, pool: BlockingPool) -> Result<Self, FileError> {
         let (journal, contents) = Journal::open(dir)?;
         let shared = Shared {
             journal: Mutex::new(journal),
@@ -55,7 +56,7 @@ impl LogStore {
     /// Appends records to the journal, off the reactor, and then takes them in.
     async fn write(&self, records: Vec<Record>) -> Result<(), StorageError> {
         let shared = Arc::clone(&self.shared);
-        let job = move || -> Result<(), JournalError> {
+        let job = move || -> Result<(), FileError> {
             let mut journal = shared.journal.lock();
             journal.append(&records)?;
             let purges = records.iter().any(|it| matches!(it, Record::Purge(_)));

@@ -13,14 +13,15 @@ use tonic::{Code, Status};
 
 use fonn_base::hlc::{COUNTER_BITS, Hlc};
 use fonn_base::pool::BlockingPool;
+use fonn_base::tasks::{OnShutdown, Tasks};
+use fonn_proto::grpc::v1::ProposeRequest;
 use fonn_proto::grpc::v1::members_client::MembersClient;
-use fonn_proto::grpc::v1::{JoinRequest, ProposeRequest};
 
 use super::belonging::Belonging;
 use super::detector::Detector;
 use super::election::defended;
 use super::identity::Identity;
-use super::lease::{Grants, Lease, Question};
+use super::lease::{Grants, Lease};
 use super::log_store::LogStore;
 use super::map::Map;
 use super::member::{Member, MemberInfo, Phase};
@@ -49,7 +50,7 @@ pub(super) struct Participant {
     pub(super) options: Options,
     /// What it says of itself.
     pub(super) info: MemberInfo,
-    pub(super) identity: Mutex<Identity>,
+    pub(super) identity: Identity,
     pub(super) belonging: Belonging,
     pub(super) raft: Raft,
     pub(super) log: LogStore,
@@ -103,6 +104,23 @@ impl Participant {
             .collect()
     }
 
+    /// Starts a task that runs until the member stops.
+    pub(super) fn run(
+        self: &Arc<Self>,
+        tasks: &Tasks,
+        name: &'static str,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) {
+        let participant = Arc::clone(self);
+        let until_closed = async move {
+            tokio::select! {
+                () = task => {}
+                () = participant.closed() => {}
+            }
+        };
+        tasks.spawn(name, OnShutdown::Abort, until_closed);
+    }
+
     /// Waits until the member stops.
     pub(super) async fn closed(&self) {
         // An error means the same: no receiver is left to close it.
@@ -112,13 +130,6 @@ impl Participant {
     /// Notes that a leader was heard.
     pub(super) fn hear_leader(&self) {
         self.heard.send_replace(Instant::now());
-    }
-
-    /// Takes in what a question promises.
-    pub(super) fn hear_question(&self, question: Question) {
-        let silence = self.state().down_after();
-        let mut lease = self.lease.lock();
-        lease.hear(question, silence, Instant::now());
     }
 
     /// When this member last heard a leader; now, if it is one itself that a majority follows.
@@ -368,18 +379,6 @@ impl Participant {
         let change = Change::ExtendVersions { ceiling };
         self.propose_here(change, deadline).await?;
         Ok(())
-    }
-
-    /// Passes a request to join on to the leader.
-    pub(super) async fn forward_join(
-        &self,
-        address: &str,
-        request: JoinRequest,
-        deadline: Duration,
-    ) -> Result<u64, Status> {
-        let call = |channel| async move { client(channel).join(request).await };
-        let response = self.peers.call(address, deadline, call).await?;
-        Ok(response.cluster)
     }
 }
 

@@ -39,19 +39,14 @@ pub(super) struct Peers {
 }
 
 impl Peers {
-    #[cfg(not(test))]
-    pub(super) fn new(tls: Option<Arc<Tls>>) -> Self {
+    pub(super) fn new(
+        tls: Option<Arc<Tls>>,
+        #[cfg(test)] faults: super::tests::faults::Faults,
+    ) -> Self {
         Self {
             channels: Arc::default(),
             tls,
-        }
-    }
-
-    #[cfg(test)]
-    pub(super) fn new(tls: Option<Arc<Tls>>, faults: super::tests::faults::Faults) -> Self {
-        Self {
-            channels: Arc::default(),
-            tls,
+            #[cfg(test)]
             faults,
         }
     }
@@ -86,8 +81,8 @@ impl Peers {
         }
     }
 
-    /// The connection to a member, for callers that set deadlines by other means.
-    pub(super) fn channel(&self, address: &str) -> Result<Channel, Status> {
+    /// The connection to a member.
+    fn channel(&self, address: &str) -> Result<Channel, Status> {
         let mut channels = self.channels.lock();
         if let Some(channel) = channels.get(address) {
             return Ok(channel.clone());

@@ -46,15 +46,12 @@ pub(super) struct Sight {
     is_lost: bool,
 }
 
-/// Runs until the member stops.
+/// Brings them in line, one step after the other.
 pub(super) async fn run(participant: Arc<Participant>) {
     let mut period = tokio::time::interval(PERIOD);
     period.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        tokio::select! {
-            _ = period.tick() => {}
-            () = participant.closed() => return,
-        }
+        period.tick().await;
         let metrics = participant.metrics();
         if !leads(&metrics) {
             continue;

@@ -18,11 +18,10 @@ use fonn_proto::grpc::v1::raft_server::Raft;
 use fonn_proto::placement::rows;
 
 use super::election::Voter;
-use super::lease::Question;
 use super::map::Map;
 use super::member::MemberInfo;
 use super::network::{json, parse};
-use super::participant::Participant;
+use super::participant::{Participant, client};
 use super::snapshot;
 use super::state::Change;
 use super::types::{LogId, TypeConfig};
@@ -126,14 +125,7 @@ impl Members for Service {
         request: Request<v1::JoinRequest>,
     ) -> Result<Response<v1::JoinResponse>, Status> {
         let mut request = request.into_inner();
-        let own = self.0.belonging.cluster();
-        // A member without a cluster asks for any.
-        let wanted = if request.cluster == 0 {
-            own
-        } else {
-            request.cluster
-        };
-        self.0.belonging.check_cluster(wanted)?;
+        let cluster = self.0.belonging.check_wanted(request.cluster)?;
         let info = info(&request)?;
         match self.0.leader() {
             Some((leader, _)) if leader == self.0.raft_id() => {
@@ -142,13 +134,13 @@ impl Members for Service {
             }
             Some((_, address)) if !request.forwarded => {
                 request.forwarded = true;
-                self.0
-                    .forward_join(&address, request, CHANGE_DEADLINE)
-                    .await?;
+                let call = |channel| async move { client(channel).join(request).await };
+                let peers = &self.0.peers;
+                peers.call(&address, CHANGE_DEADLINE, call).await?;
             }
             _ => return Err(no_leader()),
         }
-        Ok(Response::new(v1::JoinResponse { cluster: own }))
+        Ok(Response::new(v1::JoinResponse { cluster }))
     }
 
     async fn propose(
@@ -169,12 +161,11 @@ impl Members for Service {
                 "users are agreed on by members that know each other by certificates: --tls-client-ca",
             ));
         }
-        let epoch = if request.forwarded {
-            self.0.propose_here(change, CHANGE_DEADLINE).await
-        } else {
-            self.0.propose(change, CHANGE_DEADLINE).await
+        let epoch = match request.forwarded {
+            true => self.0.propose_here(change, CHANGE_DEADLINE).await?,
+            false => self.0.propose(change, CHANGE_DEADLINE).await?,
         };
-        Ok(Response::new(v1::ProposeResponse { epoch: epoch? }))
+        Ok(Response::new(v1::ProposeResponse { epoch }))
     }
 
     async fn ping(
@@ -190,13 +181,10 @@ impl Members for Service {
         }
         let epoch = self.0.states.borrow().epoch;
         self.0.hear_version(from, request.version);
-        self.0.hear_question(Question {
-            from,
-            sequence: request.sequence,
-            granted: request.granted,
-            is_leading: request.is_leading,
-            epoch: request.epoch,
-        });
+        let silence = self.0.state().down_after();
+        let mut lease = self.0.lease.lock();
+        lease.hear(&request, silence, Instant::now());
+        drop(lease);
         let version = self.0.newest_version();
         Ok(Response::new(v1::PingResponse { epoch, version }))
     }
@@ -216,10 +204,7 @@ impl Members for Service {
         request: Request<v1::MapRequest>,
     ) -> Result<Response<Self::MapStream>, Status> {
         let wanted = request.into_inner().cluster;
-        let own = self.0.belonging.cluster();
-        self.0
-            .belonging
-            .check_cluster(if wanted == 0 { own } else { wanted })?;
+        self.0.belonging.check_wanted(wanted)?;
         let maps = WatchStream::new(self.0.maps.clone())
             .filter(|map| map.epoch > 0)
             .map(|map| message(&map));
@@ -231,10 +216,7 @@ impl Members for Service {
         request: Request<v1::UsersRequest>,
     ) -> Result<Response<Self::UsersStream>, Status> {
         let wanted = request.into_inner().cluster;
-        let own = self.0.belonging.cluster();
-        self.0
-            .belonging
-            .check_cluster(if wanted == 0 { own } else { wanted })?;
+        self.0.belonging.check_wanted(wanted)?;
         if self.0.options.tls.is_none() {
             let why = "members know each other by no certificate: start them with --tls-client-ca";
             return Err(Status::failed_precondition(why));

@@ -19,41 +19,13 @@ use std::path::{Path, PathBuf};
 use fonn_base::file;
 use fonn_codec::checksum;
 
+use super::file_error::FileError;
 use super::types::SnapshotMeta;
 
 const MAGIC: &[u8; 8] = b"FONNRS01";
-/// The part of it that every version has.
-const MAGIC_KEPT: &[u8] = b"FONNRS";
 /// Longest snapshot that is taken from another member, in bytes. The bounds of the state keep it
 /// below.
 pub(super) const LEN_MAX: u64 = 64 << 20;
-
-/// Why a snapshot is not read or written.
-#[derive(Debug, thiserror::Error)]
-pub enum SnapshotError {
-    /// The operating system refused.
-    #[error("{path}: {source}")]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What it said.
-        source: io::Error,
-    },
-    /// A newer version wrote the file, or agreed on what this version does not know.
-    #[error("{path} was written by a newer version of fonn-node: start that one again")]
-    Newer {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The file is damaged.
-    #[error(
-        "{path} is damaged: move its directory away, and start with --join to follow the cluster anew"
-    )]
-    Corrupt {
-        /// The file.
-        path: PathBuf,
-    },
-}
 
 /// A snapshot as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,32 +35,24 @@ pub(super) struct Stored {
 }
 
 /// Reads the snapshot in `dir`, if there is one.
-pub(super) fn load(dir: &Path) -> Result<Option<Stored>, SnapshotError> {
+pub(super) fn load(dir: &Path) -> Result<Option<Stored>, FileError> {
     let path = path(dir);
-    match std::fs::read(&path) {
-        Ok(bytes) => match decode(&bytes) {
-            Some(stored) => Ok(Some(stored)),
-            None if is_of_other_format(&bytes) => Err(SnapshotError::Newer { path }),
-            None => Err(SnapshotError::Corrupt { path }),
-        },
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(SnapshotError::Io { path, source }),
+    let bytes = match std::fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(FileError::io(&path)(error)),
+    };
+    match decode(&bytes) {
+        Some(stored) => Ok(Some(stored)),
+        None => Err(FileError::of_magic(path, &bytes, MAGIC)),
     }
-}
-
-/// Whether the bytes begin as a snapshot of another version does.
-fn is_of_other_format(bytes: &[u8]) -> bool {
-    let magic = bytes.get(..MAGIC.len()).unwrap_or_default();
-    magic.starts_with(MAGIC_KEPT) && magic != MAGIC
 }
 
 /// Puts a snapshot in the place of the last one. Blocks until it is on disk.
-pub(super) fn save(dir: &Path, stored: &Stored) -> Result<(), SnapshotError> {
+pub(super) fn save(dir: &Path, stored: &Stored) -> Result<(), FileError> {
     let path = path(dir);
-    match file::replace(&path, &encode(stored)) {
-        Ok(_) => Ok(()),
-        Err(source) => Err(SnapshotError::Io { path, source }),
-    }
+    let replaced = file::replace(&path, &encode(stored));
+    replaced.map(drop).map_err(FileError::io(&path))
 }
 
 fn path(dir: &Path) -> PathBuf {
@@ -159,13 +123,13 @@ mod tests {
             let loaded = load(dir.path());
             let is_refused = match at {
                 // The number of the format.
-                6 | 7 => matches!(loaded, Err(SnapshotError::Newer { .. })),
-                _ => matches!(loaded, Err(SnapshotError::Corrupt { .. })),
+                6 | 7 => matches!(loaded, Err(FileError::Newer { .. })),
+                _ => matches!(loaded, Err(FileError::Corrupt { .. })),
             };
             assert!(is_refused, "{at}: {loaded:?}");
             std::fs::write(&path, &good[..at]).unwrap();
             assert!(
-                matches!(load(dir.path()), Err(SnapshotError::Corrupt { .. })),
+                matches!(load(dir.path()), Err(FileError::Corrupt { .. })),
                 "{at}"
             );
         }

@@ -14,8 +14,9 @@ use openraft::{AnyError, EntryPayload, OptionalSend, RaftSnapshotBuilder, Storag
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use super::file_error::FileError;
 use super::release::Release;
-use super::snapshot::{self, SnapshotError, Stored};
+use super::snapshot::{self, Stored};
 use super::state::{Outcome, State};
 use super::types::{
     Entry, LogId, Snapshot, SnapshotMeta, StorageError, StoredMembership, TypeConfig,
@@ -81,12 +82,12 @@ impl StateMachine {
         dir: &Path,
         pool: BlockingPool,
         release: Release,
-    ) -> Result<Self, SnapshotError> {
+    ) -> Result<Self, FileError> {
         let applied = match snapshot::load(dir)? {
             None => Applied::default(),
             Some(stored) => {
                 // Its checksum was right.
-                let newer = |_| SnapshotError::Newer {
+                let newer = |_| FileError::Newer {
                     path: dir.join("snapshot"),
                 };
                 Applied {

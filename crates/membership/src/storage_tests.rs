@@ -10,10 +10,10 @@ use openraft::testing::{StoreBuilder, Suite};
 use openraft::{BasicNode, CommittedLeaderId, EntryPayload, RaftLogReader, RaftSnapshotBuilder};
 use tempfile::TempDir;
 
+use super::file_error::FileError;
 use super::log_store::LogStore;
 use super::member::MemberInfo;
 use super::release::Release;
-use super::snapshot::SnapshotError;
 use super::state::Change;
 use super::state_machine::StateMachine;
 use super::types::{Entry, LogId, StorageError, TypeConfig, Vote};
@@ -251,10 +251,7 @@ async fn a_snapshot_that_needs_a_newer_version_is_refused() {
         let meta = snapshot.meta.clone();
         super::snapshot::save(dir.path(), &super::snapshot::Stored { meta, state }).unwrap();
         let opened = StateMachine::open(dir.path(), pool(), Release(0, 1));
-        assert!(
-            matches!(opened, Err(SnapshotError::Newer { .. })),
-            "{opened:?}"
-        );
+        assert!(matches!(opened, Err(FileError::Newer { .. })), "{opened:?}");
     }
 }
 

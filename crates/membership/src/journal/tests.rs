@@ -117,7 +117,7 @@ fn damage_before_the_last_record_refuses_to_open_at_every_byte() {
         std::fs::write(&path, &bytes).unwrap();
         let opened = Journal::open(dir.path());
         assert!(
-            matches!(opened, Err(JournalError::Corrupt { .. })),
+            matches!(opened, Err(FileError::Corrupt { .. })),
             "{at}: {opened:?}"
         );
         assert_eq!(
@@ -148,13 +148,17 @@ fn pages_of_unacknowledged_records_may_reach_the_disk_in_any_order() {
 #[test]
 fn a_file_of_another_format_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    for bytes in [&b""[..], b"FONNRJ02", b"hello, world"] {
+    for bytes in [&b""[..], b"FONNRJ0", b"hello, world"] {
         std::fs::write(dir.path().join("journal"), bytes).unwrap();
-        assert!(matches!(
-            Journal::open(dir.path()),
-            Err(JournalError::Format { .. })
-        ));
+        let opened = Journal::open(dir.path());
+        assert!(
+            matches!(opened, Err(FileError::Corrupt { .. })),
+            "{opened:?}"
+        );
     }
+    std::fs::write(dir.path().join("journal"), b"FONNRJ02").unwrap();
+    let opened = Journal::open(dir.path());
+    assert!(matches!(opened, Err(FileError::Newer { .. })), "{opened:?}");
 }
 
 #[test]
@@ -172,10 +176,7 @@ fn a_record_of_a_newer_version_is_refused_as_such_and_nothing_is_cut_off() {
     bytes.extend_from_slice(&body);
     std::fs::write(&path, &bytes).unwrap();
     let opened = Journal::open(dir.path());
-    assert!(
-        matches!(opened, Err(JournalError::Newer { .. })),
-        "{opened:?}"
-    );
+    assert!(matches!(opened, Err(FileError::Newer { .. })), "{opened:?}");
     assert_eq!(std::fs::read(&path).unwrap(), bytes);
 }
 
@@ -203,7 +204,7 @@ fn an_entry_that_does_not_follow_is_corruption() {
     journal.append(&records).unwrap();
     assert!(matches!(
         Journal::open(dir.path()),
-        Err(JournalError::Corrupt { .. })
+        Err(FileError::Corrupt { .. })
     ));
 }
 
@@ -220,7 +221,7 @@ fn too_long_a_record_is_refused_before_anything_is_written() {
     let records = [Record::Entry(entry(0)), Record::Entry(long)];
     assert!(matches!(
         journal.append(&records),
-        Err(JournalError::TooLong { .. })
+        Err(FileError::TooLong { .. })
     ));
     assert_eq!(reopen(dir.path()), contents);
 }

@@ -1,3 +1,5 @@
+use fonn_proto::grpc::v1::RaftEnds;
+
 use super::*;
 
 const LEADER: RaftId = 1;
@@ -7,13 +9,17 @@ const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-fn question(sequence: u64, granted: u64, epoch: u64) -> Question {
-    Question {
-        from: LEADER,
+fn question(sequence: u64, granted: u64, epoch: u64) -> PingRequest {
+    PingRequest {
+        ends: Some(RaftEnds {
+            source: LEADER,
+            ..RaftEnds::default()
+        }),
         sequence,
         granted,
         is_leading: true,
         epoch,
+        ..PingRequest::default()
     }
 }
 
@@ -21,7 +27,7 @@ fn question(sequence: u64, granted: u64, epoch: u64) -> Question {
 fn a_lease_runs_from_the_receipt_of_the_question_whose_answer_arrived() {
     let (mut lease, start) = (Lease::default(), Instant::now());
     let hear = |lease: &mut Lease, it, at| {
-        lease.hear(it, SILENCE, start + ms(at));
+        lease.hear(&it, SILENCE, start + ms(at));
         lease.left(1, start + ms(at))
     };
     assert_eq!(hear(&mut lease, question(10, 0, 1), 0), ms(0));
@@ -36,15 +42,15 @@ fn a_lease_runs_from_the_receipt_of_the_question_whose_answer_arrived() {
 #[test]
 fn a_question_of_a_former_life_promises_nothing() {
     let (mut lease, now) = (Lease::default(), Instant::now());
-    lease.hear(question(11, 10, 1), SILENCE, now);
+    lease.hear(&question(11, 10, 1), SILENCE, now);
     assert_eq!(lease.left(1, now), Duration::ZERO);
 }
 
 #[test]
 fn a_leader_has_nothing_of_what_the_last_leader_promised() {
     let (mut lease, now) = (Lease::default(), Instant::now());
-    lease.hear(question(10, 0, 1), SILENCE, now);
-    lease.hear(question(11, 10, 1), SILENCE, now);
+    lease.hear(&question(10, 0, 1), SILENCE, now);
+    lease.hear(&question(11, 10, 1), SILENCE, now);
     assert_eq!(lease.left(1, now), SILENCE);
     lease.lead();
     assert_eq!(lease.left(1, now), ms(0));
@@ -63,14 +69,14 @@ fn a_leader_has_the_lease_that_it_grants_itself() {
 #[test]
 fn a_promise_counts_by_its_map_and_newer_ones() {
     let (mut lease, now) = (Lease::default(), Instant::now());
-    lease.hear(question(10, 0, 4), SILENCE, now);
-    lease.hear(question(11, 10, 4), SILENCE, now);
-    lease.hear(question(12, 11, 5), SILENCE, now + ms(500));
+    lease.hear(&question(10, 0, 4), SILENCE, now);
+    lease.hear(&question(11, 10, 4), SILENCE, now);
+    lease.hear(&question(12, 11, 5), SILENCE, now + ms(500));
     let now = now + ms(500);
     assert_eq!(lease.left(3, now), ms(0));
     assert_eq!(lease.left(4, now), ms(1000), "what was promised before");
     assert_eq!(lease.left(5, now), ms(1000));
-    lease.hear(question(13, 12, 5), SILENCE, now);
+    lease.hear(&question(13, 12, 5), SILENCE, now);
     assert_eq!(
         (lease.left(4, now), lease.left(5, now)),
         (ms(1000), ms(1500))
@@ -80,23 +86,23 @@ fn a_promise_counts_by_its_map_and_newer_ones() {
 #[test]
 fn a_member_that_asks_without_leading_promises_nothing() {
     let (mut lease, now) = (Lease::default(), Instant::now());
-    let follower = |sequence, granted| Question {
+    let follower = |sequence, granted| PingRequest {
         is_leading: false,
         ..question(sequence, granted, 1)
     };
-    lease.hear(follower(10, 0), SILENCE, now);
-    lease.hear(follower(11, 10), SILENCE, now);
+    lease.hear(&follower(10, 0), SILENCE, now);
+    lease.hear(&follower(11, 10), SILENCE, now);
     assert_eq!(lease.left(1, now), ms(0));
     // Once it leads, the question of before is as good.
-    lease.hear(question(12, 11, 1), SILENCE, now);
+    lease.hear(&question(12, 11, 1), SILENCE, now);
     assert_eq!(lease.left(1, now), SILENCE);
 }
 
 #[test]
 fn a_question_without_a_number_promises_nothing() {
     let (mut lease, now) = (Lease::default(), Instant::now());
-    lease.hear(question(0, 0, 1), SILENCE, now);
-    lease.hear(question(9, 0, 1), SILENCE, now);
+    lease.hear(&question(0, 0, 1), SILENCE, now);
+    lease.hear(&question(9, 0, 1), SILENCE, now);
     assert_eq!(lease.left(1, now), ms(0));
 }
 
@@ -203,8 +209,9 @@ fn a_leader_promises_while_a_majority_has_answered_and_what_was_before_is_applie
     assert!(!Role::of(&metrics).promises(), "it does not lead");
     metrics.state = ServerState::Leader;
     assert!(Role::of(&metrics).promises());
-    assert_eq!(Role::of(&metrics).own_lease(ms(700)), Some(ms(100)));
-    assert_eq!(Role::of(&metrics).own_lease(ms(600)), None);
+    assert_eq!(Role::of(&metrics).own_lease(), None);
+    metrics.millis_since_quorum_ack = Some(900);
+    assert_eq!(Role::of(&metrics).own_lease(), Some(ms(100)));
     metrics.millis_since_quorum_ack = Some(1001);
     assert!(!Role::of(&metrics).promises());
     metrics.millis_since_quorum_ack = Some(0);

@@ -8,9 +8,11 @@ use fonn_replication::Status;
 use super::log::Payload;
 use super::message::Message;
 use super::node::{CHANGE_DEADLINE, Node};
+use fonn_proto::grpc::v1::{PingRequest, RaftEnds};
+
 use crate::detector::ANSWER_DEADLINE;
 use crate::health::failed;
-use crate::lease::{Question, Role};
+use crate::lease::Role;
 use crate::member::Member;
 use crate::state::Change;
 use crate::types::RaftId;
@@ -42,8 +44,13 @@ impl Node {
             let member = self.state.by_raft_id(id);
             let is_down = member.is_none_or(Member::is_down);
             let granted = role.promises().then(|| self.grants.granted(id, is_down));
-            let question = Question {
-                from: self.id(),
+            let question = PingRequest {
+                ends: Some(RaftEnds {
+                    cluster: 1,
+                    source: self.id(),
+                    target: id,
+                }),
+                version: 0,
                 sequence: self.grants.question(),
                 granted: granted.unwrap_or(0),
                 is_leading: role.promises(),
@@ -109,14 +116,15 @@ impl Node {
     }
 
     /// Answers a question.
-    pub(super) fn answer(&mut self, sent: Instant, question: Question, now: Instant) {
+    pub(super) fn answer(&mut self, sent: Instant, question: &PingRequest, now: Instant) {
         let silence = self.state.down_after();
         self.lease.hear(question, silence, now);
         let answer = Message::Pong {
             sent,
             sequence: question.sequence,
         };
-        self.out.push((question.from, answer));
+        let from = question.ends.map_or(0, |ends| ends.source);
+        self.out.push((from, answer));
     }
 
     /// Takes an answer in.

@@ -2,8 +2,9 @@
 
 use std::time::Instant;
 
+use fonn_proto::grpc::v1::PingRequest;
+
 use super::log::Entry;
-use crate::lease::Question;
 use crate::member::MemberInfo;
 use crate::state::Change;
 use crate::types::LogId;
@@ -32,7 +33,7 @@ pub(super) enum Message {
     },
     Ping {
         sent: Instant,
-        question: Question,
+        question: PingRequest,
     },
     Pong {
         sent: Instant,

@@ -302,7 +302,7 @@ impl Node {
                 matched,
                 sent,
             } => self.appended(from, (term, matched, sent), now),
-            Message::Ping { sent, question } => self.answer(sent, question, now),
+            Message::Ping { sent, question } => self.answer(sent, &question, now),
             Message::Pong { sent, sequence } => self.answered(from, (sent, sequence), now),
             Message::Propose(change) => self.propose_status(change, now),
             Message::Join(info) => self.admit(info, now),

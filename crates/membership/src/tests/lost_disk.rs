@@ -10,7 +10,7 @@ use fonn_base::tasks::Tasks;
 use super::world::{Node, World, leader, remove_dir, voters};
 use crate::journal::{Journal, Record};
 use crate::types::{Entry, LogId, RaftId};
-use crate::{Cluster, ClusterError, JournalError, Start};
+use crate::{Cluster, ClusterError, FileError, Start};
 use fonn_proto::member::MemberState::{Active, Down};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -104,7 +104,7 @@ async fn a_member_that_lost_its_journal_does_not_vote_a_second_time() {
     let again = || world.options("a", Start::Bootstrap);
     let refused = Cluster::start(again(), &Tasks::new()).await.unwrap_err();
     assert!(
-        matches!(refused, ClusterError::Journal(JournalError::Missing { .. })),
+        matches!(refused, ClusterError::File(FileError::Missing { .. })),
         "{refused}"
     );
     assert!(refused.to_string().contains("--join"), "{refused}");
