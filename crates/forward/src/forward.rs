@@ -7,12 +7,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use fonn_base::metrics::striped::Counters;
 use fonn_proto::peer::{Envelope, Reply, Request};
 use fonn_proto::{Command, Failure, Get, Outcome, Space, StoreMode, placement};
 use fonn_rpc::{Answer, CallError, Pending, Timing};
 use fonn_server::{Answered, Job};
 
-use super::budget::Retries;
+use super::budget::Budget;
 use super::stats::{Event, Events};
 use super::upstream::Upstreams;
 
@@ -22,6 +23,13 @@ const MAP_WAIT: Duration = Duration::from_secs(3);
 /// Between tries while a member has an older map than we have: at first, and after some.
 const OLDER_MAP_WAIT: Duration = Duration::from_millis(20);
 const OLDER_MAP_WAIT_MAX: Duration = Duration::from_millis(200);
+
+/// Requests for which one is sent once more that was sent already, and how many are from the start:
+/// as many as are under way on one connection at most. So what is under way at a member when it
+/// ends is tried elsewhere, but where all are slow, or end their connections, again and again, load
+/// grows by a tenth and not twofold.
+const RETRY_PRICE: u64 = 10;
+const RETRY_BURST: u64 = 8192;
 
 /// Tries of one command at most, whatever members answer; where one of them is only behind, the
 /// time alone counts: on a machine under load it may be so for seconds.
@@ -157,11 +165,14 @@ impl Future for Forwarded {
 pub struct Forwarder {
     upstreams: Upstreams,
     events: Events,
-    retries: Retries,
+    retries: Budget,
+    /// For hedged reads, and the reads that another owner might help.
+    hedges: Budget,
+    helpable: Counters<1>,
     /// From the arrival of a command to its answer at most.
     timeout: Duration,
     /// Whether a read that is late is asked of the next owner too.
-    hedges: bool,
+    is_hedging: bool,
 }
 
 impl Forwarder {
@@ -172,9 +183,11 @@ impl Forwarder {
         Self {
             upstreams,
             events: Events::default(),
-            retries: Retries::default(),
+            retries: Budget::new(RETRY_PRICE, RETRY_BURST),
+            hedges: Budget::new(hedge::PRICE, hedge::BURST),
+            helpable: Counters::default(),
             timeout,
-            hedges: false,
+            is_hedging: false,
         }
     }
 
@@ -182,7 +195,7 @@ impl Forwarder {
     #[must_use]
     pub fn with_hedges(self) -> Self {
         Self {
-            hedges: true,
+            is_hedging: true,
             ..self
         }
     }
@@ -209,7 +222,7 @@ impl Forwarder {
     pub fn begin(&self, job: &Job<'_>) -> Forwarded {
         let now = Instant::now();
         self.events.count(Event::Forwarded);
-        self.try_begin(job, now, now, Way::First)
+        self.try_begin(job, now, now, (0, Lane::Any))
     }
 
     /// Whether another owner comes behind the one of that rank.
@@ -235,11 +248,14 @@ impl Forwarder {
         may
     }
 
-    fn try_begin(&self, job: &Job<'_>, since: Instant, now: Instant, way: Way) -> Forwarded {
-        let (rank, lane) = match way {
-            Way::First => (0, Lane::Any),
-            Way::Again { rank, lane } => (rank, lane),
-        };
+    /// Sends a command to the owner of its key of that rank among those that serve.
+    fn try_begin(
+        &self,
+        job: &Job<'_>,
+        since: Instant,
+        now: Instant,
+        (rank, lane): (usize, Lane),
+    ) -> Forwarded {
         let slot = placement::slot(job.command.key());
         let Some(target) = self.upstreams.owner(slot, rank) else {
             let topology = self.upstreams.map().topology();
@@ -376,8 +392,7 @@ impl Forwarder {
                     self.upstreams.map().wait_for(next, pause).await;
                 }
             }
-            let way = Way::Again { rank, lane };
-            let begun = self.try_begin(job, again.since, Instant::now(), way);
+            let begun = self.try_begin(job, again.since, Instant::now(), (rank, lane));
             match begun.await {
                 Ok(came) => return came,
                 Err(next) => again = next,
@@ -416,7 +431,7 @@ impl Forwarder {
 
     /// Sends a command that was begun at `since`, and finds an answer.
     async fn carry_out(&self, job: &Job<'_>, since: Instant) -> Came {
-        let begun = self.try_begin(job, since, Instant::now(), Way::First);
+        let begun = self.try_begin(job, since, Instant::now(), (0, Lane::Any));
         match begun.await {
             Ok(came) => came,
             Err(again) => Box::pin(self.again(job, again)).await,
@@ -434,15 +449,7 @@ impl Forwarder {
     }
 }
 
-/// The members to ask.
-#[derive(Clone, Copy, Debug)]
-enum Way {
-    /// The first owner.
-    First,
-    /// An owner by its rank among those that serve.
-    Again { rank: usize, lane: Lane },
-}
-
+/// The connections on which a request goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lane {
     Any,

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use fonn_proto::member::Member;
 use fonn_rpc::{Client, Options, PeerMetrics};
 
-use super::budget::Budget;
 use super::map::Map;
 use super::topology::Topology;
 
@@ -32,8 +31,6 @@ struct Local {
     topology: Option<Arc<Topology>>,
     /// By position in the map, made when they are first needed.
     clients: Vec<Option<Client>>,
-    /// For hedged reads.
-    budget: Budget,
 }
 
 thread_local! {
@@ -133,11 +130,6 @@ impl Upstreams {
             let target = self.target(local, position)?;
             Some(Target { owners, ..target })
         })
-    }
-
-    /// The calling thread's budget of hedged reads.
-    pub(super) fn budget<R>(&self, look: impl FnOnce(&mut Budget) -> R) -> R {
-        self.with(|local| look(&mut local.budget))
     }
 
     /// All members that may have entries and answer, by position in the map.

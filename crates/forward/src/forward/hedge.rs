@@ -1,7 +1,7 @@
 //! Hedged reads: a read that an owner is slow to answer is asked of the next owner too.
 //!
 //! A read is late when it takes longer than nearly all reads of its member. The extra request is
-//! paid for by a [`Budget`](super::super::budget::Budget), and the first hit wins. The second owner
+//! paid for by a [`Budget`](crate::budget::Budget), and the first hit wins. The second owner
 //! looks into memory and disk alone, so a read that is slow because of the bucket does not become
 //! two of them. A miss of the second owner says nothing.
 
@@ -23,6 +23,11 @@ const LATE_MIN: Duration = Duration::from_millis(10);
 
 /// Every read is late after this, however slow its owner is.
 const LATE_MAX: Duration = Duration::from_millis(250);
+
+/// Reads that another owner might help, for which one is hedged, and how many are from the start: a
+/// process that has just started is not slower to help.
+pub(super) const PRICE: u64 = 20;
+pub(super) const BURST: u64 = 32;
 
 /// The answer of an owner that executed the command, if it is one.
 pub(super) fn executed(
@@ -55,10 +60,10 @@ impl Forwarder {
         target: &Target,
         now: Instant,
     ) -> Option<Instant> {
-        if !self.hedges || target.owners < 2 || hedged(command).is_none() {
+        if !self.is_hedging || target.owners < 2 || hedged(command).is_none() {
             return None;
         }
-        self.upstreams.budget(|budget| budget.earn());
+        self.helpable.add(0, 1);
         let high = target.client.latency_high();
         Some(now + high.clamp(LATE_MIN, LATE_MAX))
     }
@@ -97,7 +102,7 @@ impl Forwarder {
         let get = hedged(job.command)?;
         let slot = placement::slot(get.key);
         let target = self.upstreams.owner(slot, 1)?;
-        if !self.upstreams.budget(|budget| budget.spend()) {
+        if !self.hedges.spend(self.helpable.total(0)) {
             self.events.count(Event::HedgeDenied);
             return None;
         }

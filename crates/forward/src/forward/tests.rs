@@ -165,7 +165,7 @@ async fn reads_that_were_sent_are_sent_to_the_next_owner_within_a_budget() {
     const READS: usize = 300;
     let (silent, next) = (Node::bind().await, Node::bind().await);
     let mut forwarder = forwarder_to(&[&silent, &next]);
-    forwarder.retries = Retries::new(20);
+    forwarder.retries = Budget::new(RETRY_PRICE, 20);
     let owners = table(2);
     let is_of_silent =
         |key: &String| owners.owners(placement::slot(key.as_bytes())).positions()[0] == 0;
