@@ -236,7 +236,7 @@ impl Replication {
     #[must_use]
     pub fn serves(&self, slot: u16, is_write: bool) -> bool {
         let has_right = match is_write {
-            true => self.rights.writes(slot),
+            true => self.rights.leads(slot),
             false => self.rights.hedges(slot),
         };
         has_right && self.holds_lease()
@@ -246,7 +246,7 @@ impl Replication {
     fn serves_job(&self, slot: u16, job: &Job<'_>) -> bool {
         match job.command.is_write() || job.routed_by.is_some() {
             true => self.serves(slot, job.command.is_write()),
-            false => self.rights.reads(slot) && self.holds_lease(),
+            false => self.rights.leads(slot) && self.holds_lease(),
         }
     }
 

@@ -9,8 +9,8 @@ use crate::slot::{Step, Transition};
 use crate::sync::Copying;
 use crate::write::{Pending, WriteId};
 use crate::{
-    Body, Change, Command, Disk, Epoch, Event, Lease, MemberId, Message, Role, Rule, Rules, Slot,
-    SlotSet, SlotState, Status, Topology,
+    Body, Change, Command, Disk, Epoch, Event, MemberId, Message, Role, Rule, Rules, Slot, SlotSet,
+    SlotState, Status, Topology,
 };
 
 /// Limits and periods.
@@ -44,7 +44,8 @@ pub struct Core<E> {
     pub(crate) applied: Epoch,
     pub(crate) topology: Option<Arc<Topology>>,
     pub(crate) slots: Vec<SlotState>,
-    pub(crate) lease: Lease,
+    /// R6: up to this time the member may answer.
+    pub(crate) lease: Duration,
     /// The epoch that each member has told to have applied.
     told: Vec<Epoch>,
     /// The lowest epoch that a member that is up has told to have applied.
@@ -67,7 +68,7 @@ impl<E: Clone> Core<E> {
             applied: Epoch(0),
             topology: None,
             slots: vec![SlotState::default(); usize::from(config.slots_len)],
-            lease: Lease::None,
+            lease: Duration::ZERO,
             told: Vec::new(),
             applied_by_all: Epoch(0),
             evicted: Epoch(0),

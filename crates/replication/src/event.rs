@@ -4,8 +4,9 @@
 //! looks into it, so `E` should be cheap to clone.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::{Change, Epoch, Lease, MemberId, Slot, SlotSet, SlotState, Topology, Version};
+use crate::{Change, Epoch, MemberId, Slot, SlotSet, SlotState, Topology, Version};
 
 /// A request of a client, named by the shell.
 pub type RequestId = u64;
@@ -137,8 +138,12 @@ pub enum Event<E> {
     /// The member learned a topology. Epochs may be skipped. R2: the store enters the range of
     /// versions of the applied epoch after [`Command::Save`], and before the rights are published.
     Topology(Arc<Topology>),
-    /// The lease changed.
-    Lease(Lease),
+    /// R6: the member may answer up to this time of its monotonic clock, which replaces any other
+    /// time. The leader promised not to declare the member down before it. So a member that is down
+    /// in a topology answers nothing any more. A member that has heard no leader for so long that
+    /// the cluster has probably lost its quorum goes on by its last topology without such a time
+    /// ([`Duration::MAX`]).
+    Lease(Duration),
     /// A message of another member arrived.
     Message(Message<E>),
     /// The store has executed a write that [`Core::rights`](crate::Core::rights) admitted.

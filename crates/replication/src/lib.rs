@@ -18,7 +18,6 @@
 mod core;
 mod event;
 mod id;
-mod lease;
 mod rights;
 mod rules;
 mod slot;
@@ -32,8 +31,7 @@ pub use event::{
     RequestId, Saved,
 };
 pub use id::{Epoch, MemberId, MemberSet, Slot, SlotSet, Version};
-pub use lease::Lease;
-pub use rights::{Rights, WriteRights};
+pub use rights::Rights;
 pub use rules::{Rule, Rules};
 pub use slot::{Role, SlotState};
 pub use topology::{Change, Layout, Member, StandIn, Status, Topology};

@@ -8,27 +8,17 @@ use crate::{MemberSet, Rule, Slot};
 /// What a member may do with the requests of a slot while it holds a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rights {
-    /// Whether it answers reads as the primary.
-    pub reads: bool,
+    /// Whether it executes writes, and answers reads as the primary.
+    pub leads: bool,
     /// Whether it answers hedged reads. They may return a value that is not acknowledged yet, but
     /// nothing older than an acknowledged write: each acknowledged write has reached all owners.
     pub hedged_reads: bool,
-    /// What it does with writes.
-    pub writes: WriteRights,
-}
-
-/// What a member does with the writes of a slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum WriteRights {
-    /// It takes none from clients.
-    None,
-    /// A write is acknowledged when the store has executed it: no other member needs it.
+    /// Whether a write is acknowledged when the store has executed it: no other member needs it.
+    /// Else it is acknowledged when the core answers [`Event::Write`](crate::Event::Write).
     ///
     /// The shell looks at the revision and at the lease again after the execution. If the revision
-    /// is another one, or the lease is over, it passes [`Event::Write`](crate::Event::Write).
-    Complete,
-    /// A write is acknowledged when the core answers [`Event::Write`](crate::Event::Write).
-    Replicated,
+    /// is another one, or the lease is over, it passes that event all the same.
+    pub completes: bool,
 }
 
 /// A number that changes when rights change. It counts, and says nothing about the state, so all
@@ -52,7 +42,7 @@ impl<E> Core<E> {
     /// Whether the member holds a lease.
     #[must_use]
     pub fn may_answer(&self, now: Duration) -> bool {
-        self.lease.permits(now) || !self.config.rules.hold(Rule::Lease)
+        now < self.lease || !self.config.rules.hold(Rule::Lease)
     }
 
     /// What the member may do with a slot while it holds a lease. It changes only with
@@ -60,15 +50,11 @@ impl<E> Core<E> {
     #[must_use]
     pub fn rights(&self, slot: Slot) -> Rights {
         let state = self.slots.get(slot.index()).copied().unwrap_or_default();
-        let alone = || self.targets(slot).is_empty() && self.handed_over(slot);
+        let leads = state.leads();
         Rights {
-            reads: state.leads(),
+            leads,
             hedged_reads: state.role.owns() && state.in_sync,
-            writes: match state.leads() {
-                false => WriteRights::None,
-                true if alone() => WriteRights::Complete,
-                true => WriteRights::Replicated,
-            },
+            completes: leads && self.targets(slot).is_empty() && self.handed_over(slot),
         }
     }
 

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fonn_replication::{Event as CoreEvent, Lease};
+use fonn_replication::Event as CoreEvent;
 
 use super::Replication;
 use crate::engine::Engine;
@@ -41,7 +41,7 @@ pub(super) async fn run(replication: Arc<Replication>, engine: Arc<Engine>, clus
         let standing = cluster.standing(epoch);
         let lease = match replication.is_alone() {
             // No other member could take its slots over.
-            true => Lease::NoQuorum,
+            true => Duration::MAX,
             false => pulse.lease(standing, now),
         };
         replication.beat(&engine, lease, (epoch, cluster.versions_of(epoch)));
@@ -71,8 +71,8 @@ impl Pulse {
         }
     }
 
-    /// The lease as the core has it.
-    fn lease(&mut self, standing: Standing, now: Duration) -> Lease {
+    /// Up to when the member may answer.
+    fn lease(&mut self, standing: Standing, now: Duration) -> Duration {
         if now.saturating_sub(self.last) >= BREAK_MIN {
             (self.woke, self.heard) = (Some(now), None);
         }
@@ -84,15 +84,15 @@ impl Pulse {
             }
             let is_told = |heard| now.saturating_sub(heard) >= MAP_WAIT;
             if awake < LEADER_WAIT && !self.heard.is_some_and(is_told) {
-                return Lease::None;
+                return Duration::ZERO;
             }
             self.woke = None;
         }
         match standing.lease {
             // It ends with the beats, so a process that is stopped does not go on by it.
-            _ if standing.leader_silence >= LEADER_WAIT => Lease::Until(now + BREAK_MIN),
-            left if left > LEASE_GUARD => Lease::Until(now + left - LEASE_GUARD),
-            _ => Lease::None,
+            _ if standing.leader_silence >= LEADER_WAIT => now + BREAK_MIN,
+            left if left > LEASE_GUARD => now + left - LEASE_GUARD,
+            _ => Duration::ZERO,
         }
     }
 }
@@ -103,14 +103,10 @@ impl Replication {
     fn beat(
         &self,
         engine: &Engine,
-        lease: Lease,
+        lease: Duration,
         (epoch, versions): (u64, Option<fonn_base::hlc::VersionRange>),
     ) {
-        let end_ms = match lease {
-            Lease::None => 0,
-            Lease::Until(end) => u64::try_from(end.as_millis()).unwrap_or(u64::MAX),
-            Lease::NoQuorum => u64::MAX,
-        };
+        let end_ms = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
         self.rights.extend_lease(end_ms);
         {
             // No other epoch is published meanwhile.
@@ -141,26 +137,26 @@ mod tests {
     fn a_lease_ends_before_that_of_the_leader() {
         let mut pulse = Pulse::new(Duration::ZERO);
         let lease = pulse.lease(standing(Duration::ZERO, SECOND), BEAT);
-        assert_eq!(lease, Lease::Until(BEAT + SECOND - LEASE_GUARD));
+        assert_eq!(lease, BEAT + SECOND - LEASE_GUARD);
         let lease = pulse.lease(standing(Duration::ZERO, LEASE_GUARD), BEAT);
-        assert_eq!(lease, Lease::None);
+        assert_eq!(lease, Duration::ZERO);
     }
 
     #[test]
     fn without_a_leader_a_member_goes_on_for_as_long_as_it_runs() {
         let mut pulse = Pulse::new(Duration::ZERO);
         let lease = pulse.lease(standing(2 * SECOND, Duration::ZERO), BEAT);
-        assert_eq!(lease, Lease::None);
+        assert_eq!(lease, Duration::ZERO);
         let lease = pulse.lease(standing(LEADER_WAIT, Duration::ZERO), 2 * BEAT);
-        assert_eq!(lease, Lease::Until(2 * BEAT + BREAK_MIN));
+        assert_eq!(lease, 2 * BEAT + BREAK_MIN);
         // It was stopped, and may have been declared down.
         let woken = 2 * BEAT + 5 * SECOND;
-        assert!(!lease.permits(woken));
+        assert!(lease <= woken);
         let mut refused = 0;
         while pulse.lease(
             standing(10 * SECOND, Duration::ZERO),
             woken + refused * BEAT,
-        ) == Lease::None
+        ) == Duration::ZERO
         {
             refused += 1;
         }
@@ -171,19 +167,16 @@ mod tests {
     fn after_a_break_the_leader_has_to_be_heard_before_a_lease_counts() {
         let mut pulse = Pulse::new(Duration::ZERO);
         let old = standing(Duration::ZERO, SECOND);
-        assert!(pulse.lease(old, BEAT).permits(BEAT));
+        assert!(pulse.lease(old, BEAT) > BEAT);
         // What is known of the lease is of before.
         let woken = BEAT + 2 * SECOND;
-        assert_eq!(pulse.lease(old, woken), Lease::None);
+        assert_eq!(pulse.lease(old, woken), Duration::ZERO);
         let silent = standing(2 * SECOND, SECOND);
-        assert_eq!(pulse.lease(silent, woken + 5 * BEAT), Lease::None);
+        assert_eq!(pulse.lease(silent, woken + 5 * BEAT), Duration::ZERO);
         let heard = woken + 6 * BEAT;
-        assert_eq!(pulse.lease(old, heard), Lease::None);
-        assert_eq!(pulse.lease(old, heard + 2 * BEAT), Lease::None);
+        assert_eq!(pulse.lease(old, heard), Duration::ZERO);
+        assert_eq!(pulse.lease(old, heard + 2 * BEAT), Duration::ZERO);
         let told = heard + MAP_WAIT;
-        assert_eq!(
-            pulse.lease(old, told),
-            Lease::Until(told + SECOND - LEASE_GUARD)
-        );
+        assert_eq!(pulse.lease(old, told), told + SECOND - LEASE_GUARD);
     }
 }

@@ -51,14 +51,6 @@ enum PageError {
     Flushes,
 }
 
-/// What a primary answered to a request for a page.
-enum Answered {
-    Page(Page<Entry>),
-    Incomplete(CoreSlots),
-    /// It has applied this epoch, and answers nothing else.
-    Epoch(Epoch),
-}
-
 impl Replication {
     /// Asks the primary for a page, and passes on what it answers.
     pub(super) async fn ask_page(
@@ -68,21 +60,16 @@ impl Replication {
         epoch: Epoch,
         request: PageRequest,
     ) {
-        let answered = self.fetch_page(&engine, to, epoch, &request).await;
-        let (epoch, body) = match answered {
-            Ok(Answered::Page(page)) => return self.give_task(Task::Page(to, epoch, page)),
-            Ok(Answered::Incomplete(slots)) => (epoch, Body::Incomplete { request, slots }),
-            Ok(Answered::Epoch(told)) => (told, Body::Status),
+        match self.fetch_page(&engine, to, epoch, request).await {
+            Ok(Message {
+                body: Body::Page(page),
+                ..
+            }) => self.give_task(Task::Page(to, epoch, page)),
+            Ok(message) => self.handle(CoreEvent::Message(message)),
             Err(error) => {
                 tracing::debug!(%error, member = to.0, "no page of the slots to copy yet");
-                return;
             }
-        };
-        self.handle(CoreEvent::Message(Message {
-            from: to,
-            epoch,
-            body,
-        }));
+        }
     }
 
     async fn fetch_page(
@@ -90,8 +77,8 @@ impl Replication {
         engine: &Engine,
         to: MemberId,
         epoch: Epoch,
-        request: &PageRequest,
-    ) -> Result<Answered, PageError> {
+        request: PageRequest,
+    ) -> Result<Message<Entry>, PageError> {
         let target = self.member(to).ok_or(PageError::Silent)?;
         if request.cursor.is_empty() && !self.learn_flushes(engine, &target, epoch).await {
             return Err(PageError::Flushes);
@@ -107,13 +94,19 @@ impl Replication {
         let call = target.client.call(&asked, envelope, None, PAGE_TIMEOUT);
         let answer = call.await.map_err(|_| PageError::Silent)?;
         let told = Epoch(answer.head().envelope.epoch);
+        let message = |body| Message {
+            from: to,
+            epoch: told,
+            body,
+        };
         if told != epoch {
-            return Ok(Answered::Epoch(told));
+            return Ok(message(Body::Status));
         }
         let page = match answer.reply() {
             Ok(peer::Reply::Page(page)) => page,
             Ok(peer::Reply::Incomplete(slots)) => {
-                return Ok(Answered::Incomplete(super::follow::core_slots(&slots)));
+                let slots = super::follow::core_slots(&slots);
+                return Ok(message(Body::Incomplete { request, slots }));
             }
             _ => return Err(PageError::Malformed),
         };
@@ -125,11 +118,12 @@ impl Replication {
             }
         }
         pace(page.entries.len() as u64).await;
-        Ok(Answered::Page(Page {
-            request: request.clone(),
+        let next = (!page.next.is_empty()).then(|| page.next.into());
+        Ok(message(Body::Page(Page {
+            request,
             records,
-            next: (!page.next.is_empty()).then(|| page.next.into()),
-        }))
+            next,
+        })))
     }
 
     /// A record of a page; a value that is only named is fetched. `None` if there is none any more.

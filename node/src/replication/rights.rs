@@ -7,17 +7,17 @@
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use fonn_proto::placement::SLOT_COUNT;
-use fonn_replication::{Core, Role, Slot, SlotState, WriteRights};
+use fonn_replication::{Core, Role, Slot, SlotState};
 
-const READS: u8 = 1;
+/// The member executes writes, and answers reads as the primary.
+const LEADS: u8 = 1;
 const HEDGED_READS: u8 = 2;
-const WRITES: u8 = 4;
 /// A write is complete when this member has executed it.
-const COMPLETE: u8 = 8;
+const COMPLETES: u8 = 4;
 /// The member takes writes of the primary.
-const TAKES: u8 = 16;
+const TAKES: u8 = 8;
 /// The member is the primary by the topology, in sync or not.
-const PRIMARY: u8 = 32;
+const PRIMARY: u8 = 16;
 
 /// The rights of this member.
 #[derive(Debug)]
@@ -80,16 +80,16 @@ impl RightsTable {
         (floor != 0).then_some(floor)
     }
 
-    /// Whether the member answers reads as the primary.
+    /// Whether the member executes writes, and answers reads as the primary.
     #[inline]
-    pub(super) fn reads(&self, slot: u16) -> bool {
-        self.has(slot, READS)
+    pub(super) fn leads(&self, slot: u16) -> bool {
+        self.has(slot, LEADS)
     }
 
     /// Whether the member answers reads as the primary, without a look at the floor.
     #[inline]
     pub(super) fn reads_at_once(&self, slot: u16) -> bool {
-        self.has(slot, READS) && self.floor(slot).is_none()
+        self.leads(slot) && self.floor(slot).is_none()
     }
 
     /// Whether the member answers hedged reads.
@@ -97,14 +97,9 @@ impl RightsTable {
         self.has(slot, HEDGED_READS)
     }
 
-    /// Whether the member executes writes.
-    pub(super) fn writes(&self, slot: u16) -> bool {
-        self.has(slot, WRITES)
-    }
-
     /// Whether a write is complete when this member has executed it.
     pub(super) fn completes(&self, slot: u16) -> bool {
-        self.has(slot, COMPLETE)
+        self.has(slot, COMPLETES)
     }
 
     /// Whether the member takes writes of the primary.
@@ -132,10 +127,9 @@ impl RightsTable {
 fn flags<E: Clone>(core: &Core<E>, slot: u16, state: &SlotState) -> u8 {
     let rights = core.rights(Slot(slot));
     let flag = |is: bool, flag| if is { flag } else { 0 };
-    flag(rights.reads, READS)
+    flag(rights.leads, LEADS)
         | flag(rights.hedged_reads, HEDGED_READS)
-        | flag(rights.writes != WriteRights::None, WRITES)
-        | flag(rights.writes == WriteRights::Complete, COMPLETE)
+        | flag(rights.completes, COMPLETES)
         | flag(matches!(state.role, Role::Owner | Role::Learner), TAKES)
         | flag(state.role == Role::Primary, PRIMARY)
 }

@@ -53,14 +53,6 @@ impl From<NotAcknowledged> for Failure {
     }
 }
 
-/// What a member answered to a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Taken {
-    Yes,
-    No,
-    TooLong,
-}
-
 impl Replication {
     /// Has the other owners and the learners of a slot take what there is of a key now, and returns
     /// when the write is acknowledged. `since` is the epoch by which it was executed.
@@ -176,27 +168,26 @@ impl Replication {
         }
         let sent = writes.into_iter().map(|(to, message)| async move {
             let Body::Write(record) = message.body else {
-                return Taken::No;
+                return false;
             };
             // By a later epoch than that of its execution, a member may have it already.
             let again = message.epoch.0 != since;
             self.send_write(to, message.epoch, &record, again).await
         });
-        let taken = join_all(sent).await;
-        taken.contains(&Taken::TooLong)
+        join_all(sent).await.contains(&true)
     }
 
     /// Sends a write to a member, and tells the core what it answered. `again` says that the member
-    /// may have it by an earlier epoch.
+    /// may have it by an earlier epoch. True if the member takes no request that is so long.
     async fn send_write(
         &self,
         to: MemberId,
         epoch: Epoch,
         record: &Record<Entry>,
         again: bool,
-    ) -> Taken {
+    ) -> bool {
         let Some(target) = self.member(to) else {
-            return Taken::No;
+            return false;
         };
         let Written {
             space,
@@ -211,31 +202,27 @@ impl Replication {
             .call(&request, envelope, None, self.owners_wait);
         let answer = match call.await {
             Ok(answer) => answer,
-            Err(CallError::TooLong) => return Taken::TooLong,
-            Err(_) => return Taken::No,
+            Err(error) => return error == CallError::TooLong,
         };
         let told = Epoch(answer.head().envelope.epoch);
-        let (body, taken) = match answer.reply() {
+        let body = match answer.reply() {
             // It took the write before it applied any later epoch.
             Ok(peer::Reply::Applied | peer::Reply::NotNewer) if told == epoch => {
                 self.count(Event::Replicated);
-                let ack = Body::Ack {
+                Body::Ack {
                     slot: record.slot,
                     version: record.version,
-                };
-                (ack, Taken::Yes)
+                }
             }
-            Ok(peer::Reply::Outcome(Outcome::Failed(Failure::TooLarge))) => {
-                return Taken::TooLong;
-            }
-            _ => (Body::Status, Taken::No),
+            Ok(peer::Reply::Outcome(Outcome::Failed(Failure::TooLarge))) => return true,
+            _ => Body::Status,
         };
         self.handle(CoreEvent::Message(Message {
             from: to,
             epoch: told,
             body,
         }));
-        taken
+        false
     }
 
     /// Sends a message of the core, and passes on what comes of it.

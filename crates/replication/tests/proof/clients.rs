@@ -1,7 +1,7 @@
 //! Clients and the path of their requests: admission by the core, execution by the store, and then
 //! replication by the core. Other events happen between these steps.
 
-use fonn_replication::{Epoch, Event, Record, Reply, Slot, WriteRights};
+use fonn_replication::{Epoch, Event, Record, Reply, Slot};
 
 use super::cluster::{Open, Outcome, Volatile};
 use super::judge::{Kind, Replaced};
@@ -91,7 +91,7 @@ impl World {
         let node = &self.clusters[at.0].nodes[at.1];
         let rights = node.core.rights(slot);
         let may_read = match from {
-            ReadFrom::Primary => rights.reads,
+            ReadFrom::Primary => rights.leads,
             ReadFrom::AnyOwner => rights.hedged_reads,
         };
         node.runs() && may_read && node.core.may_answer(self.moment())
@@ -164,14 +164,14 @@ impl World {
     pub fn admit(&mut self, at: At, request: Request) {
         let now = self.moment();
         let core = &self.clusters[at.0].nodes[at.1].core;
-        let rights = core.rights(request.slot).writes;
-        if rights == WriteRights::None || !core.may_answer(now) {
+        let rights = core.rights(request.slot);
+        if !rights.leads || !core.may_answer(now) {
             return self.clusters[at.0].answered(request.request, Outcome::Skipped);
         }
         let admitted = Admitted {
             request,
             epoch: core.applied(),
-            complete: (rights == WriteRights::Complete).then(|| core.revision()),
+            complete: rights.completes.then(|| core.revision()),
         };
         let incarnation = self.clusters[at.0].nodes[at.1].incarnation;
         let delay = self.thread_delay();

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fonn_replication::{Config, Core, Epoch, Layout, Lease, MemberId, Saved, Slot, Version};
+use fonn_replication::{Config, Core, Epoch, Layout, MemberId, Saved, Slot, Version};
 
 use super::judge::{Judge, Kind, Replaced};
 use super::raft::Raft;
@@ -36,7 +36,7 @@ pub struct Node {
     /// How many topologies of the log the member has learned.
     pub learned: usize,
     pub heard_leader: u64,
-    pub lease: Lease,
+    pub lease: Duration,
     pub evicted: Epoch,
     pub volatile: Vec<Volatile>,
 }
@@ -76,6 +76,9 @@ pub struct Cluster {
     /// When a write of each slot was last acknowledged.
     pub written: Vec<u64>,
 }
+
+/// The lease of a member that has heard no leader for so long that it goes on without one.
+pub const NO_QUORUM: Duration = Duration::MAX;
 
 /// How often a core gets a timer.
 pub const TICK_MS: u64 = 100;
@@ -129,7 +132,7 @@ impl Cluster {
             wall_offset_ms: 1_000_000 + random.below(2 * setup.skew_ms_max + 1),
             learned: 0,
             heard_leader: 0,
-            lease: Lease::None,
+            lease: Duration::ZERO,
             evicted: Epoch(0),
             volatile: Vec::new(),
         };
@@ -168,7 +171,7 @@ impl Cluster {
     /// Whether a member goes on without a quorum while the others have gone on without it.
     pub fn is_left_behind(&self, node: usize) -> bool {
         let node = &self.nodes[node];
-        node.lease == Lease::NoQuorum && node.core.applied() < self.raft.topology().epoch
+        node.lease == NO_QUORUM && node.core.applied() < self.raft.topology().epoch
     }
 
     /// Notes that a member acknowledges a write. True if the write is lost already: a stand-in has

@@ -1,6 +1,8 @@
 //! Faults of the simulation, and their end.
 
-use fonn_replication::{Change, Disk, Epoch, Event, Lease};
+use std::time::Duration;
+
+use fonn_replication::{Change, Disk, Epoch, Event};
 
 use super::cluster::{Outcome, config, layout};
 use super::setup::{Fault, Shell};
@@ -166,7 +168,7 @@ impl World {
         node.alive = true;
         node.incarnation += 1;
         node.heard_leader = self.now;
-        node.lease = Lease::None;
+        node.lease = Duration::ZERO;
         let disk = match node.saved.clone() {
             None => Disk::Empty,
             Some(saved) if node.lost_writes => Disk::Unclean(saved),

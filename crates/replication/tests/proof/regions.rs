@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use fonn_base::hlc::at_ms;
 use fonn_replication::{
-    Change, Config, Core, Disk, Epoch, Event, Layout, Lease, MemberId, Record, Rule, Rules, Slot,
-    Version,
+    Change, Config, Core, Disk, Epoch, Event, Layout, MemberId, Record, Rule, Rules, Slot, Version,
 };
 
 use super::bucket::Bucket;
@@ -95,7 +94,7 @@ impl Pair {
         self.stores[member].enter();
         let topology = Arc::clone(&self.agreed.topology);
         self.handle(member, at_ms, Event::Topology(topology));
-        let lease = Lease::Until(Duration::from_millis(at_ms + 1_500));
+        let lease = Duration::from_millis(at_ms + 1_500);
         self.handle(member, at_ms, Event::Lease(lease));
     }
 

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fonn_replication::{
-    Attempt, Body, Change, Command, Config, Core, Disk, Epoch, Event, Layout, Lease, MemberId,
-    Message, Record, Reply, Rules, Saved, Slot, Status, Topology, Version, WriteRights,
+    Attempt, Body, Change, Command, Config, Core, Disk, Epoch, Event, Layout, MemberId, Message,
+    Record, Reply, Rules, Saved, Slot, Status, Topology, Version,
 };
 use stateright::util::HashableHashSet;
 use stateright::{Model, Property};
@@ -213,7 +213,7 @@ impl Small {
         let up = topology.status(MemberId(index as u8)) != Status::Down;
         self.handle(state, index, Event::Topology(topology));
         if latest && up {
-            let forever = Lease::Until(Duration::from_secs(1));
+            let forever = Duration::from_secs(1);
             self.handle(state, index, Event::Lease(forever));
         }
     }
@@ -371,7 +371,7 @@ impl Model for Small {
             }
             for (key_index, slot, key) in self.keys() {
                 let rights = member.core.rights(slot);
-                let leads = rights.writes != WriteRights::None && member.core.may_answer(NOW);
+                let leads = rights.leads && member.core.may_answer(NOW);
                 let free = state.open[key_index].is_none() && state.writes < self.writes_max;
                 if leads && free && member.executed.is_none() {
                     actions.push(Action::Execute(index, slot.0, key));
@@ -412,7 +412,7 @@ impl Model for Small {
                 let Member { core, store, .. } = &mut state.members[index];
                 let (slot, entry) = (Slot(slot), Entry::Value { key, id });
                 let record = store.execute(slot, core.applied(), entry, (0, 0))?;
-                let complete = core.rights(slot).writes == WriteRights::Complete;
+                let complete = core.rights(slot).completes;
                 state.members[index].executed = Some(Executed { record, complete });
             }
             Action::Report(index) => {
@@ -440,7 +440,7 @@ impl Model for Small {
                 state.downs += 1;
                 // The lease is over before the change is agreed on.
                 if state.members[index].alive {
-                    self.handle(&mut state, index, Event::Lease(Lease::None));
+                    self.handle(&mut state, index, Event::Lease(Duration::ZERO));
                 }
                 state.commit(&Change::Down(MemberId(index as u8)));
             }

@@ -6,13 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fonn_replication::{
-    Attempt, Body, Change, Command, Core, Event, Lease, MemberId, Message, Page, Saved, Slot,
-    SlotSet,
+    Attempt, Body, Change, Command, Core, Event, MemberId, Message, Page, Saved, Slot, SlotSet,
 };
 
 use super::bucket::Bucket;
 use super::clients::{Admitted, Executed, ReadFrom, Request};
-use super::cluster::{Cluster, TICK_MS};
+use super::cluster::{Cluster, NO_QUORUM, TICK_MS};
 use super::raft::{Agreed, lost_slots};
 use super::random::Random;
 use super::setup::{Fault, Setup};
@@ -153,7 +152,7 @@ impl World {
             }
             Action::Timer(..) => Event::Timer,
             Action::Lease(_, _, until) => {
-                node.lease = Lease::Until(Duration::from_millis(until));
+                node.lease = Duration::from_millis(until);
                 Event::Lease(node.lease)
             }
             Action::PageRead(_, _, to, page) => Event::PageRead { to, page },
@@ -351,9 +350,9 @@ impl World {
             } else {
                 let node = &mut self.clusters[c].nodes[n];
                 let silent = now.saturating_sub(node.heard_leader) > 3_000;
-                if silent && node.lease != Lease::NoQuorum && node.core.applied().0 > 0 {
-                    node.lease = Lease::NoQuorum;
-                    self.handle(at, Event::Lease(Lease::NoQuorum));
+                if silent && node.lease != NO_QUORUM && node.core.applied().0 > 0 {
+                    node.lease = NO_QUORUM;
+                    self.handle(at, Event::Lease(NO_QUORUM));
                 }
             }
             if is_heard {
@@ -373,9 +372,9 @@ impl World {
     fn hear_leader(&mut self, at: At) {
         let node = &mut self.clusters[at.0].nodes[at.1];
         node.heard_leader = self.now;
-        if node.lease == Lease::NoQuorum {
-            node.lease = Lease::None;
-            self.handle(at, Event::Lease(Lease::None));
+        if node.lease == NO_QUORUM {
+            node.lease = Duration::ZERO;
+            self.handle(at, Event::Lease(Duration::ZERO));
         }
         if self.random.percent(20) {
             return; // learned with a later beat
