@@ -17,7 +17,7 @@ use super::map::Map;
 pub struct Views {
     maps: watch::Receiver<Arc<Map>>,
     own: Own,
-    last: Mutex<Option<(Arc<Map>, Arc<ClusterView>)>>,
+    last: Mutex<Arc<ClusterView>>,
 }
 
 /// The member that tells the view.
@@ -38,46 +38,31 @@ impl Views {
     /// As [`Views::new`], of the member of that name.
     #[must_use]
     pub fn of(maps: watch::Receiver<Arc<Map>>, name: &str, client_address: &str) -> Self {
+        let own = Own {
+            name: name.to_owned(),
+            client_address: client_address.to_owned(),
+        };
+        let first = view(&maps.borrow(), &own);
         Self {
             maps,
-            own: Own {
-                name: name.to_owned(),
-                client_address: client_address.to_owned(),
-            },
-            last: Mutex::new(None),
+            own,
+            last: Mutex::new(Arc::new(first)),
         }
     }
 
-    /// The view by the last map.
+    /// The last view that was made.
     #[must_use]
     pub fn current(&self) -> Arc<ClusterView> {
-        let map = Arc::clone(&self.maps.borrow());
-        let mut last = self.last.lock();
-        if let Some((of, view)) = &*last
-            && Arc::ptr_eq(of, &map)
-        {
-            return Arc::clone(view);
-        }
-        let view = Arc::new(view(&map, &self.own));
-        *last = Some((map, Arc::clone(&view)));
-        view
+        Arc::clone(&self.last.lock())
     }
 
     /// Makes the view by the newest map, with what was asked of the one before, so that no reactor
     /// has to. Milliseconds.
-    pub fn prepare(&self) {
+    fn update(&self) {
         let map = Arc::clone(&self.maps.borrow());
-        let before = match &*self.last.lock() {
-            Some((of, view)) if !Arc::ptr_eq(of, &map) => Arc::clone(view),
-            // No client has asked yet, or one has just asked.
-            _ => return,
-        };
-        let view = Arc::new(view(&map, &self.own));
-        resp::word_as(&view, &before);
-        let mut last = self.last.lock();
-        if last.as_ref().is_none_or(|(of, _)| of.epoch < map.epoch) {
-            *last = Some((map, view));
-        }
+        let new = Arc::new(view(&map, &self.own));
+        resp::word_as(&new, &self.current());
+        *self.last.lock() = new;
     }
 }
 
@@ -86,8 +71,8 @@ pub async fn follow(views: Arc<Views>) {
     let mut maps = views.maps.clone();
     while maps.changed().await.is_ok() {
         let views = Arc::clone(&views);
-        let prepared = tokio::task::spawn_blocking(move || views.prepare());
-        if prepared.await.is_err() {
+        let updated = tokio::task::spawn_blocking(move || views.update());
+        if updated.await.is_err() {
             return;
         }
     }
@@ -250,34 +235,20 @@ mod tests {
         assert_eq!(joining.owners(0).map(|it| it.positions()[0]), Some(0));
     }
 
-    #[test]
-    fn a_view_is_made_once_for_each_map() {
-        let first = Arc::new(map(&[("a", MemberState::Active, 100)], 1));
-        let (maps, receiver) = watch::channel(first);
-        let views = Views::of(receiver, "a", "10.0.0.1:1");
-        let one = views.current();
-        assert!(Arc::ptr_eq(&one, &views.current()));
-        maps.send_replace(Arc::new(Map::default()));
-        assert!(views.current().ranges().is_empty());
-    }
-
-    #[test]
-    fn a_view_is_made_before_it_is_asked_for_once_a_client_asks() {
+    #[tokio::test]
+    async fn a_view_is_made_of_each_map_with_the_answers_that_clients_ask_for() {
         let active = |epoch| {
             let map = map(&[("a", MemberState::Active, 100)], 1);
             Arc::new(Map { epoch, ..map })
         };
         let (maps, receiver) = watch::channel(active(5));
-        let views = Views::of(receiver, "a", "10.0.0.1:1");
-        maps.send_replace(active(6));
-        views.prepare();
-        assert!(views.last.lock().is_none(), "nobody has asked");
+        let views = Arc::new(Views::of(receiver, "a", "10.0.0.1:1"));
         let asked = views.current();
+        assert!(Arc::ptr_eq(&asked, &views.current()));
         asked.worded(1, || bytes::Bytes::from_static(b"an answer"));
         maps.send_replace(active(7));
-        views.prepare();
-        let made = views.last.lock().as_ref().map(|(map, _)| map.epoch);
-        assert_eq!(made, Some(7));
+        drop(maps);
+        follow(Arc::clone(&views)).await;
         let view = views.current();
         assert_eq!(view.epoch(), 7);
         assert!(view.is_worded(1) && !view.is_worded(0));
