@@ -126,55 +126,11 @@ pub enum Keep {
     ReadSince(u64),
 }
 
-/// Why a step is taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reason {
-    /// No entry leads to it.
-    Dead,
-    /// It was rewritten, and the grace is over.
-    GraceOver,
-    /// It was rewritten, and the budget does not allow for the rest of the grace.
-    GraceCut,
-    /// It has only tombstones, and there is no older value any more.
-    TombstonesDone,
-    /// The bucket does not have it, and there is no older value that its entries would have to
-    /// hide.
-    LostForgotten,
-    /// All its values have expired.
-    Expired,
-    /// Most of it is garbage.
-    Garbage,
-    /// There are many others as small.
-    Small,
-    /// The budget is exceeded, and it was not read for the longest time.
-    Budget,
-}
-
-impl Reason {
-    /// A short lower-case name, for metrics.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Dead => "dead",
-            Self::GraceOver => "grace-over",
-            Self::GraceCut => "grace-cut",
-            Self::TombstonesDone => "tombstones-done",
-            Self::LostForgotten => "lost-forgotten",
-            Self::Expired => "expired",
-            Self::Garbage => "garbage",
-            Self::Small => "small",
-            Self::Budget => "budget",
-        }
-    }
-}
-
 /// What to do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// The steps in their order: first those that delete.
     pub steps: Vec<Step>,
-    /// Why, for each step.
-    pub reasons: Vec<Reason>,
     /// There is more to do than the limits allow: plan again at once.
     pub is_cut: bool,
 }
@@ -202,8 +158,8 @@ pub fn is_settled(facts: &SegmentFacts, now_ms: u64, grace_ms: u64) -> bool {
 pub fn plan(input: &PlanInput<'_>) -> Plan {
     let mut round = Round::new(input);
     for (id, facts) in input.segments {
-        if let Some((step, reason)) = round.judge(*id, facts) {
-            round.add(step, reason, facts);
+        if let Some(step) = round.judge(*id, facts) {
+            round.add(step, facts);
         }
     }
     merge::add(&mut round);
@@ -221,8 +177,8 @@ fn has_values(facts: &SegmentFacts) -> bool {
 struct Round<'a> {
     input: &'a PlanInput<'a>,
     oldest_values: OldestValues,
-    deletes: Vec<(Step, Reason)>,
-    rewrites: Vec<(Step, Reason)>,
+    deletes: Vec<Step>,
+    rewrites: Vec<Step>,
     /// Segments with a step already.
     taken: Vec<u32>,
     copy_bytes: u64,
@@ -250,15 +206,15 @@ impl<'a> Round<'a> {
     }
 
     /// What becomes of a segment whatever the budget is.
-    fn judge(&self, id: u32, facts: &SegmentFacts) -> Option<(Step, Reason)> {
+    fn judge(&self, id: u32, facts: &SegmentFacts) -> Option<Step> {
         let input = self.input;
         if input.marks_in == Some(id) {
             return None;
         }
-        let delete = |reason| Some((Step::Delete(id), reason));
-        let rewrite = |reason| {
-            let keep = Keep::AllLive;
-            Some((Step::Rewrite { segment: id, keep }, reason))
+        let delete = Step::Delete(id);
+        let rewrite = Step::Rewrite {
+            segment: id,
+            keep: Keep::AllLive,
         };
         let is_over = |since_ms: u64| input.now_ms >= since_ms.saturating_add(input.grace_ms);
         let is_dead = facts.live_entries == 0;
@@ -267,18 +223,15 @@ impl<'a> Round<'a> {
                 // Its entries cannot be copied, nor their keys be read for tombstones. They stay
                 // in the index as long as there is something for them to hide.
                 let hides = !is_dead && self.oldest_values.is_below(facts.max_version, id, true);
-                if is_over(since_ms) && !hides {
-                    return delete(Reason::LostForgotten);
-                }
-                return None;
+                return (is_over(since_ms) && !hides).then_some(delete);
             }
             SegmentState::Doomed { since_ms } if is_dead => {
-                return is_over(since_ms).then_some((Step::Delete(id), Reason::GraceOver));
+                return is_over(since_ms).then_some(delete);
             }
             SegmentState::Doomed { .. } | SegmentState::Live => {}
         }
         if is_dead {
-            return delete(Reason::Dead);
+            return Some(delete);
         }
         if !is_settled(facts, input.now_ms, input.grace_ms) {
             return None;
@@ -286,28 +239,23 @@ impl<'a> Round<'a> {
         let hides = self.oldest_values.is_below(facts.max_version, id, false);
         if !has_values(facts) && !hides {
             let is_old = is_settled(facts, input.now_ms, input.tombstone_age_min_ms);
-            return if is_old {
-                delete(Reason::TombstonesDone)
-            } else {
-                None
-            };
+            return is_old.then_some(delete);
         }
         if has_values(facts) && facts.expires_max_ms <= input.now_ms {
-            return rewrite(Reason::Expired);
+            return Some(rewrite);
         }
         if facts.tombstones > 0 && facts.live_entries <= facts.tombstones && !hides {
-            return rewrite(Reason::Garbage);
+            return Some(rewrite);
         }
         let garbage = facts.data_len.saturating_sub(facts.live_bytes);
         let live_min = u128::from(facts.data_len) * u128::from(input.limits.live_percent_min) / 100;
         let is_garbage =
             u128::from(facts.live_bytes) < live_min && garbage >= input.limits.garbage_bytes_min;
-        is_garbage.then_some(())?;
-        rewrite(Reason::Garbage)
+        is_garbage.then_some(rewrite)
     }
 
     /// Adds a step, if the limits allow it.
-    fn add(&mut self, step: Step, reason: Reason, facts: &SegmentFacts) -> bool {
+    fn add(&mut self, step: Step, facts: &SegmentFacts) -> bool {
         let steps = self.deletes.len() + self.rewrites.len();
         if steps >= self.input.limits.steps_max {
             self.is_cut = true;
@@ -316,7 +264,7 @@ impl<'a> Round<'a> {
         match step {
             Step::Delete(id) => {
                 self.taken.push(id);
-                self.deletes.push((step, reason));
+                self.deletes.push(step);
             }
             Step::Rewrite { segment, keep } => {
                 let bytes = self.copy_bytes + self.copied_bytes(facts, keep);
@@ -326,7 +274,7 @@ impl<'a> Round<'a> {
                 }
                 self.copy_bytes = bytes;
                 self.taken.push(segment);
-                self.rewrites.push((step, reason));
+                self.rewrites.push(step);
             }
         }
         true
@@ -360,10 +308,8 @@ impl<'a> Round<'a> {
     }
 
     fn finish(self) -> Plan {
-        let (steps, reasons) = self.deletes.into_iter().chain(self.rewrites).unzip();
         Plan {
-            steps,
-            reasons,
+            steps: self.deletes.into_iter().chain(self.rewrites).collect(),
             is_cut: self.is_cut,
         }
     }

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use crate::checkpoint::{SegmentFacts, SegmentState};
-use crate::plan::{Keep, Reason, Round, Step, has_values};
+use crate::plan::{Keep, Round, Step, has_values};
 
 /// Tombstones may take up to this part of the budget (1/20) before the oldest values go first: only
 /// that frees them.
@@ -52,7 +52,7 @@ pub(super) fn enforce(round: &mut Round<'_>, budget: u64) {
             SegmentState::Lost { .. } => {}
             _ if round.is_taken(*id) => {
                 // A segment that is rewritten is there until its own grace is over.
-                if round.rewrites.iter().any(|(step, _)| is_of(step, *id)) {
+                if round.rewrites.iter().any(|step| step.segment() == *id) {
                     doomed += facts.size;
                 }
             }
@@ -95,7 +95,7 @@ pub(super) fn enforce(round: &mut Round<'_>, budget: u64) {
         let keep = Keep::ReadSince(since_ms);
         let kept = round.copied_bytes(facts, keep);
         let step = Step::Rewrite { segment: *id, keep };
-        if !round.add(step, Reason::Budget, facts) {
+        if !round.add(step, facts) {
             return;
         }
         stays = stays.saturating_sub(facts.size).saturating_add(kept);
@@ -123,15 +123,11 @@ fn cut_grace(round: &mut Round<'_>, budget: u64, mut total: u64) {
         .collect();
     doomed.sort_by_key(|(since_ms, (_, facts))| (*since_ms, Reverse(facts.size)));
     for (_, (id, facts)) in doomed {
-        if total <= margin || !round.add(Step::Delete(*id), Reason::GraceCut, facts) {
+        if total <= margin || !round.add(Step::Delete(*id), facts) {
             return;
         }
         total = total.saturating_sub(facts.size);
     }
-}
-
-fn is_of(step: &Step, id: u32) -> bool {
-    matches!(step, Step::Rewrite { segment, .. } if *segment == id)
 }
 
 #[cfg(test)]

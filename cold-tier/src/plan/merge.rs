@@ -14,7 +14,7 @@
 //! that old and new are given up apart. Values and tombstones alone are not mixed.
 
 use crate::checkpoint::{SegmentFacts, SegmentState};
-use crate::plan::{Keep, Reason, Round, Step, has_values, is_settled};
+use crate::plan::{Keep, Round, Step, has_values, is_settled};
 
 /// Segments of which the larger has less than so many times the bytes are of about one size. A
 /// merged segment is larger than that as long as the fewest that are merged are more.
@@ -76,7 +76,7 @@ pub(super) fn add(round: &mut Round<'_>) {
                     segment: *id,
                     keep: Keep::AllLive,
                 };
-                if !round.add(step, Reason::Small, facts) {
+                if !round.add(step, facts) {
                     return;
                 }
             }

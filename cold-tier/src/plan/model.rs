@@ -329,24 +329,23 @@ impl World {
             marks_in: self.carrier(),
             limits: self.limits,
         });
-        assert_eq!(plan.steps.len(), plan.reasons.len());
         assert!(plan.steps.len() <= self.limits.steps_max);
         self.check_frugality(&plan, &segments);
-        let planned: Vec<(Step, Reason)> = plan
-            .steps
-            .iter()
-            .copied()
-            .zip(plan.reasons.iter().copied())
-            .collect();
-        let is_merge = |(_, reason): &(Step, Reason)| *reason == Reason::Small;
-        for steps in planned.chunk_by(|a, b| is_merge(a) && is_merge(b)) {
-            let is_done = match steps {
-                [(Step::Delete(id), _)] => self.delete(*id, &mut left),
-                [(Step::Rewrite { segment, keep }, _)] => {
-                    self.rewrite(&[*segment], *keep, &mut left)
+        let is_whole = |step: &Step| {
+            matches!(
+                step,
+                Step::Rewrite {
+                    keep: Keep::AllLive,
+                    ..
                 }
+            )
+        };
+        for steps in plan.steps.chunk_by(|a, b| is_whole(a) && is_whole(b)) {
+            let is_done = match steps {
+                [Step::Delete(id)] => self.delete(*id, &mut left),
+                [Step::Rewrite { segment, keep }] => self.rewrite(&[*segment], *keep, &mut left),
                 merged => {
-                    let ids: Vec<u32> = merged.iter().map(|(step, _)| step.segment()).collect();
+                    let ids: Vec<u32> = merged.iter().map(|step| step.segment()).collect();
                     self.merged += ids.len();
                     self.rewrite(&ids, Keep::AllLive, &mut left)
                 }

@@ -58,9 +58,8 @@ fn input(segments: &[(u32, SegmentFacts)]) -> PlanInput<'_> {
     }
 }
 
-fn steps(input: &PlanInput<'_>) -> Vec<(Step, Reason)> {
-    let plan = plan(input);
-    plan.steps.into_iter().zip(plan.reasons).collect()
+fn steps(input: &PlanInput<'_>) -> Vec<Step> {
+    plan(input).steps
 }
 
 fn rewrite(segment: u32, keep: Keep) -> Step {
@@ -77,7 +76,7 @@ fn what_counts_stays() {
 fn a_segment_that_nothing_leads_to_is_deleted() {
     let mut segments = [segment(0), segment(1)];
     segments[1].1.live_entries = 0;
-    assert_eq!(steps(&input(&segments)), [(Step::Delete(1), Reason::Dead)]);
+    assert_eq!(steps(&input(&segments)), [Step::Delete(1)]);
     // But not the one that tells of flushes.
     let input = PlanInput {
         marks_in: Some(1),
@@ -92,10 +91,7 @@ fn a_doomed_segment_stays_for_its_grace() {
     segments[0].1.live_entries = 0;
     for (since_ms, expected) in [
         (NOW_MS - GRACE_MS + 1, vec![]),
-        (
-            NOW_MS - GRACE_MS,
-            vec![(Step::Delete(0), Reason::GraceOver)],
-        ),
+        (NOW_MS - GRACE_MS, vec![Step::Delete(0)]),
     ] {
         segments[0].1.state = SegmentState::Doomed { since_ms };
         assert_eq!(steps(&input(&segments)), expected);
@@ -110,7 +106,7 @@ fn garbage_is_collected_below_the_ratio_and_above_the_minimum() {
     let mut segments = [segment(0)];
     for (live_bytes, is_collected) in [(3 << 20, false), ((3 << 20) - 1, true)] {
         segments[0].1.live_bytes = live_bytes;
-        let expected = [(rewrite(0, Keep::AllLive), Reason::Garbage)];
+        let expected = [rewrite(0, Keep::AllLive)];
         let expected = if is_collected { &expected[..] } else { &[] };
         assert_eq!(steps(&input(&segments)), expected);
     }
@@ -130,10 +126,7 @@ fn a_new_segment_is_left_alone() {
     for (_, facts) in &mut segments {
         facts.created_ms -= 1;
     }
-    assert_eq!(
-        steps(&input(&segments)),
-        [(rewrite(0, Keep::AllLive), Reason::Expired)]
-    );
+    assert_eq!(steps(&input(&segments)), [rewrite(0, Keep::AllLive)]);
 }
 
 #[test]
@@ -150,10 +143,7 @@ fn tombstones_stay_while_there_is_an_older_value() {
     }
     // A newer one does not matter, nor do other tombstones.
     segments[0] = segment(6);
-    assert_eq!(
-        steps(&input(&segments)),
-        [5, 3].map(|id| (Step::Delete(id), Reason::TombstonesDone))
-    );
+    assert_eq!(steps(&input(&segments)), [5, 3].map(Step::Delete));
     let others = |segments: &[(u32, SegmentFacts)]| -> Vec<SegmentFacts> {
         segments.iter().map(|(_, facts)| facts.clone()).collect()
     };
@@ -174,10 +164,7 @@ fn tombstones_with_nothing_to_hide_stay_for_uploads_that_are_late() {
     };
     let age_ms = NOW_MS - segments[0].1.created_ms;
     assert_eq!(steps(&after(age_ms + 1)), []);
-    assert_eq!(
-        steps(&after(age_ms)),
-        [(Step::Delete(3), Reason::TombstonesDone)]
-    );
+    assert_eq!(steps(&after(age_ms)), [Step::Delete(3)]);
 }
 
 #[test]
@@ -185,7 +172,7 @@ fn a_mixed_segment_whose_values_are_gone_gives_its_tombstones_up() {
     let mut segments = [segment(0)];
     segments[0].1.tombstones = 8;
     segments[0].1.live_entries = 8;
-    let expected = [(rewrite(0, Keep::AllLive), Reason::Garbage)];
+    let expected = [rewrite(0, Keep::AllLive)];
     assert_eq!(steps(&input(&segments)), expected);
     let with_older = [segment(0), {
         let mut later = segments[0].clone();
@@ -203,7 +190,7 @@ fn a_lost_segment_hides_what_its_entries_hide() {
         let state = SegmentState::Lost { since_ms };
         (id, SegmentFacts { state, ..facts })
     };
-    let forgotten = |id| (Step::Delete(id), Reason::LostForgotten);
+    let forgotten = |id| Step::Delete(id);
     assert_eq!(steps(&input(&[segment(0), lost(1, 1)])), []);
     assert_eq!(steps(&input(&[lost(0, 1), segment(1)])), [forgotten(0)]);
     assert_eq!(steps(&input(&[lost(0, NOW_MS), segment(1)])), []);
@@ -223,7 +210,7 @@ fn the_budget_takes_what_was_not_read_for_the_longest_time() {
         ..input(&segments)
     };
     let keep = Keep::ReadSince(NOW_MS - 1000);
-    let expected = [2, 3, 4].map(|id| (rewrite(id, keep), Reason::Budget));
+    let expected = [2, 3, 4].map(|id| rewrite(id, keep));
     assert_eq!(steps(&input), expected);
     // Nothing at the budget.
     let budget = Some(40 * (10 << 20));
@@ -241,7 +228,7 @@ fn what_is_hot_counts_half() {
         ..input(&segments)
     };
     let keep = Keep::ReadSince(NOW_MS - 1000);
-    let expected = [0, 1].map(|id| (rewrite(id, keep), Reason::Budget));
+    let expected = [0, 1].map(|id| rewrite(id, keep));
     assert_eq!(steps(&input), expected);
     // The copies of a round are a small part of the budget.
     input.budget = Some(30 * (10 << 20));
@@ -262,7 +249,7 @@ fn the_grace_is_cut_when_the_budget_demands_it() {
         budget: Some(20 * (10 << 20)),
         ..input(&segments)
     };
-    let expected = [3, 2, 1].map(|id| (Step::Delete(id), Reason::GraceCut));
+    let expected = [3, 2, 1].map(Step::Delete);
     assert_eq!(steps(&input), expected);
 }
 
@@ -278,7 +265,7 @@ fn too_many_tombstones_take_the_oldest_values_with_them() {
         budget: Some(42 * (10 << 20)),
         ..input(&segments)
     };
-    let expected = [(rewrite(7, Keep::ReadSince(u64::MAX)), Reason::Budget)];
+    let expected = [rewrite(7, Keep::ReadSince(u64::MAX))];
     assert_eq!(steps(&input), expected);
 }
 
@@ -324,8 +311,8 @@ fn small(id: u32) -> (u32, SegmentFacts) {
     (id, facts)
 }
 
-fn merge(ids: impl IntoIterator<Item = u32>) -> Vec<(Step, Reason)> {
-    let step = |id| (rewrite(id, Keep::AllLive), Reason::Small);
+fn merge(ids: impl IntoIterator<Item = u32>) -> Vec<Step> {
+    let step = |id| rewrite(id, Keep::AllLive);
     ids.into_iter().map(step).collect()
 }
 
