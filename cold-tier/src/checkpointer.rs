@@ -1,7 +1,6 @@
 //! Writing the local index into the bucket, so that a node without one need not read every footer.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use crate::checkpoint::{Manifest, PartBuilder, PartFacts, ROW_LEN};
 use crate::error::ColdError;
@@ -69,10 +68,6 @@ pub(crate) async fn run(shared: &Arc<Shared>, writer: WriterId, n: u64) -> Resul
         .blocking(move |shared| Ok(shared.index.checkpointed(merged)?))
         .await?;
     Counters::add(&shared.counters.checkpoints, 1);
-    shared
-        .counters
-        .checkpoint_ms
-        .store(created_ms, Ordering::Relaxed);
     remove_old(shared).await
 }
 

@@ -65,14 +65,10 @@ pub(crate) struct Collector {
     /// When unfinished uploads were looked for.
     uploads_looked_at: Option<Instant>,
     news: News,
-    holds_lease: Arc<std::sync::atomic::AtomicBool>,
 }
 
 impl Collector {
-    pub(crate) fn new(
-        shared: Arc<Shared>,
-        holds_lease: Arc<std::sync::atomic::AtomicBool>,
-    ) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
         let writer = shared.mint_writer();
         Self {
             lease: Lease::new(shared.options.region.lease_key(), writer),
@@ -84,7 +80,6 @@ impl Collector {
             expired: None,
             uploads_looked_at: None,
             news: News::default(),
-            holds_lease,
             shared,
         }
     }
@@ -124,7 +119,7 @@ impl Collector {
 
     /// Whether it is this node's turn to make room, by what it knows without a request.
     fn exceeds_budget(&self) -> bool {
-        if !self.holds_lease.load(Ordering::Relaxed) {
+        if !self.shared.is_collector.load(Ordering::Relaxed) {
             return false;
         }
         let (own, part) = self.shared.budget_part();
@@ -134,14 +129,13 @@ impl Collector {
     /// One round, if it is this node's turn.
     pub(crate) async fn round(&mut self) -> Result<(), ColdError> {
         let progress = *self.shared.progress.borrow();
-        let is_compared = self.shared.counters.reconciled_ms.load(Ordering::Relaxed) != 0;
-        if !progress.is_ready || !progress.is_caught_up || !is_compared {
+        if !progress.is_ready || !progress.is_caught_up || !progress.is_compared {
             return Ok(());
         }
         let interval = self.interval();
         self.news.tell(&self.shared, self.writer, interval).await;
         let holds = self.lease.hold(&self.shared).await?;
-        self.holds_lease.store(holds, Ordering::Relaxed);
+        self.shared.is_collector.store(holds, Ordering::Relaxed);
         if !holds {
             return Ok(());
         }

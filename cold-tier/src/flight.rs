@@ -124,7 +124,8 @@ where
     }
 
     /// Calls in flight, and those whose result a caller still works with.
-    pub(crate) fn count(&self) -> usize {
+    #[cfg(test)]
+    fn count(&self) -> usize {
         self.known.lock().len()
     }
 }

@@ -18,17 +18,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
 use crate::error::ColdError;
 use crate::footers;
-use crate::index::{Arrival, Cursor, Witness, WriterKey};
+use crate::index::{Arrival, Cursor, WriterKey};
 use crate::names::SegmentName;
-use crate::observer::ColdObserver;
-use crate::segment::{FlushMark, Footer, FooterEntry};
-use crate::shared::{Progress, Shared};
+use crate::segment::Footer;
+use crate::shared::Shared;
 use crate::status::Counters;
 use crate::store::{Continuation, Operation};
 use schedule::{Asked, Candidate, Listing, Outcome, Step};
@@ -39,13 +37,9 @@ const RETRY: Duration = Duration::from_secs(2);
 /// The shortest wait of the follower.
 const WAIT_MIN: Duration = Duration::from_millis(10);
 
-/// When writers were asked for news last; shown in the status.
-pub(crate) type AskedAt = Arc<Mutex<HashMap<WriterKey, Instant>>>;
-
 /// The follower.
 pub(crate) struct Follower {
     shared: Arc<Shared>,
-    asked_at: AskedAt,
     /// How writers were asked last.
     asked: HashMap<WriterKey, Asked>,
     /// Writers that were found, and have nothing merged yet.
@@ -72,24 +66,6 @@ enum Done {
     },
 }
 
-/// Tells the node, and counts.
-struct Announcer<'a> {
-    shared: &'a Shared,
-    observer: &'a dyn ColdObserver,
-}
-
-impl Witness for Announcer<'_> {
-    fn superseded(&self, entry: &FooterEntry) {
-        Counters::add(&self.shared.counters.superseded, 1);
-        self.observer
-            .superseded(entry.space, &entry.key, entry.at, entry.tombstone);
-    }
-
-    fn flushed(&self, mark: &FlushMark) {
-        self.observer.flushed(mark);
-    }
-}
-
 /// Merges a segment of another writer.
 pub(crate) async fn merge(
     shared: &Arc<Shared>,
@@ -106,11 +82,8 @@ pub(crate) async fn merge(
                 cursor,
                 spilled: None,
             };
-            let announcer = Announcer {
-                shared,
-                observer: shared.observer.as_ref(),
-            };
-            Ok(shared.index.merge(&arrival, &announcer)?)
+            let observer = shared.observer.as_ref();
+            Ok(shared.index.merge(&arrival, Some(observer))?)
         })
         .await?;
     Counters::add(&shared.counters.followed_segments, 1);
@@ -119,10 +92,9 @@ pub(crate) async fn merge(
 }
 
 impl Follower {
-    pub(crate) fn new(shared: Arc<Shared>, asked_at: AskedAt) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
         Self {
             shared,
-            asked_at,
             asked: HashMap::new(),
             fresh: HashMap::new(),
             listed: HashMap::new(),
@@ -310,7 +282,6 @@ impl Follower {
                     let count = cursor.next_seq.saturating_sub(before.cursor.next_seq);
                     Counters::add(&self.shared.counters.announced_segments, count);
                 }
-                self.asked_at.lock().insert(key.clone(), Instant::now());
                 if before.is_taken_over {
                     self.shared.announced.lock().followed(&key, began);
                     self.finish_takeovers();
@@ -385,14 +356,9 @@ impl Follower {
     }
 
     fn note_caught_up(&self) {
-        self.shared.progress.send_if_modified(|progress| {
-            let was_caught_up = progress.is_caught_up;
-            *progress = Progress {
-                is_caught_up: true,
-                ..*progress
-            };
-            !was_caught_up
-        });
+        self.shared
+            .progress
+            .send_if_modified(|progress| !std::mem::replace(&mut progress.is_caught_up, true));
     }
 }
 
@@ -473,6 +439,6 @@ pub(crate) fn note_unreadable(shared: &Shared, name: &SegmentName, error: &ColdE
     if shared.unreadable.lock().insert(name.clone()) {
         tracing::error!(%error, "a segment cannot be read");
         Counters::add(&shared.counters.unreadable_segments, 1);
-        shared.counters.note(error.to_string(), shared.wall_ms());
+        shared.counters.note(error.to_string());
     }
 }

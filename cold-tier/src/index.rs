@@ -30,10 +30,11 @@ pub use aged::age_writers;
 pub use database::IndexError;
 pub use lost::LostCopy;
 pub(crate) use lost::{LostRow, NOWHERE};
-pub(crate) use parts::{Arrival, Cursor, Frozen, Merged, NoWitness, Witness, WriterKey};
+pub(crate) use parts::{Arrival, Cursor, Frozen, Merged, WriterKey};
 
 use crate::checkpoint::{IndexEntry, SegmentFacts, SegmentState};
 use crate::names::{KeyHash, SegmentName};
+use crate::observer::ColdObserver;
 use crate::segment::{FlushMark, FooterEntry, MarkKey};
 use crate::spill::source::SpillCursor;
 use database::{Batch, Database};
@@ -166,14 +167,16 @@ impl Index {
         !writer.is_complete && table.len() == 0 && table.next() == 0
     }
 
-    /// Merges a segment. One that is known already is merged again, to no effect but repair.
+    /// Merges a segment. One that is known already is merged again, to no effect but repair. Copies
+    /// that it makes out of date are told to `observer`; none is needed for segments of this
+    /// process.
     ///
     /// # Errors
     /// [`IndexError`]; what of it is visible then is harmless, and merging may be repeated.
     pub(crate) fn merge(
         &self,
         arrival: &Arrival<'_>,
-        witness: &dyn Witness,
+        observer: Option<&dyn ColdObserver>,
     ) -> Result<(), IndexError> {
         let mut writer = self.writer.lock();
         let known = self.table.read().number(arrival.name);
@@ -183,29 +186,24 @@ impl Index {
         };
         for mark in &arrival.footer.flush_marks {
             let is_raised = self.cutoff(mark.key()) < mark.cutoff;
-            if is_raised {
-                witness.flushed(mark);
+            if let Some(observer) = observer.filter(|_| is_raised) {
+                observer.flushed(mark);
             }
         }
-        let mut chunks = arrival.footer.entries.chunks(BATCH_ENTRIES).peekable();
-        while let Some(chunk) = chunks.next() {
-            let mut batch = Batch::default();
-            let deltas = self.merge_chunk(id, chunk, witness, &mut batch)?;
-            let changed = deltas.apply(&mut self.table.write());
-            if chunks.peek().is_some() {
-                // The segment itself becomes known with the last batch.
-                let changed = changed
-                    .into_iter()
-                    .filter(|&row| row != id || known.is_some());
-                self.put_rows(changed, &mut batch);
-                self.database.commit(batch)?;
-            } else {
-                self.put_rows(changed, &mut batch);
-                self.finish(id, arrival, known.is_none(), &mut writer, batch)?;
-                return Ok(());
+        let mut batch = Batch::default();
+        for chunk in arrival.footer.entries.chunks(BATCH_ENTRIES) {
+            if !batch.is_empty() {
+                self.database.commit(std::mem::take(&mut batch))?;
             }
+            let deltas = self.merge_chunk(id, chunk, observer, &mut batch)?;
+            let changed = deltas.apply(&mut self.table.write()).into_iter();
+            // The segment itself becomes known with the last batch.
+            self.put_rows(
+                changed.filter(|&row| row != id || known.is_some()),
+                &mut batch,
+            );
         }
-        self.finish(id, arrival, known.is_none(), &mut writer, Batch::default())
+        self.finish(id, arrival, known.is_none(), &mut writer, batch)
     }
 
     /// Makes a row for a new segment, in RAM, and its number used up, on disk.
@@ -232,7 +230,7 @@ impl Index {
         &self,
         id: u32,
         chunk: &[FooterEntry],
-        witness: &dyn Witness,
+        observer: Option<&dyn ColdObserver>,
         batch: &mut Batch,
     ) -> Result<Deltas, IndexError> {
         let mut deltas = Deltas::default();
@@ -255,8 +253,8 @@ impl Index {
                 Merge::Keep => continue,
                 Merge::Shadow(entry) => entry,
                 Merge::Replace { entry, is_newer } => {
-                    if is_newer {
-                        witness.superseded(footer_entry);
+                    if let Some(observer) = observer.filter(|_| is_newer) {
+                        observer.superseded(footer_entry.space, &footer_entry.key, entry.at);
                     }
                     if let Some(present) = &present {
                         deltas.lost(present);

@@ -55,8 +55,6 @@ pub use options::{ColdOptions, RestoreFrom, SpillMode};
 pub use spill::source::{
     Backlog, SpillBatch, SpillCursor, SpillFact, SpillRecord, SpillSource, SpillSourceError,
 };
-pub use status::{
-    ColdStatus, Counts, FirstReading, LastError, RefusedFooter, SpillLoad, WriterStatus,
-};
+pub use status::{ColdStatus, Counts, FirstReading, RefusedFooter, SpillLoad};
 pub use store::{ObjectKey, ObjectStore, StoreError, StoreErrorKind};
 pub use tier::ColdTier;

@@ -11,7 +11,7 @@ pub trait ColdObserver: Send + Sync + 'static {
     /// Another writer's copy of a key, at `at`, is newer than any that the index knew. Copies that
     /// the node itself holds with a lower version must not be served from now on. Also comes for
     /// keys that the node has no copy of, and for what an earlier run of this node wrote itself.
-    fn superseded(&self, space: u16, key: &[u8], at: Version, tombstone: bool);
+    fn superseded(&self, space: u16, key: &[u8], at: Version);
 
     /// Another writer flushed a space or purged an identity: copies that this is about are gone.
     fn flushed(&self, mark: &FlushMark);

@@ -52,6 +52,8 @@ pub(crate) struct Progress {
     pub(crate) is_ready: bool,
     /// Every writer was followed to its end at least once in this run.
     pub(crate) is_caught_up: bool,
+    /// The whole bucket was compared with the index at least once in this run.
+    pub(crate) is_compared: bool,
 }
 
 /// The shared part.
@@ -71,6 +73,8 @@ pub(crate) struct Shared {
     pub(crate) own_reads: Mutex<OwnReads>,
     /// `u64::MAX`: no bound.
     pub(crate) budget: AtomicU64,
+    /// Whether this node holds the lease of its region's collector.
+    pub(crate) is_collector: AtomicBool,
     /// Writers of this run: their segments are merged when they are written.
     pub(crate) own_writers: Mutex<HashSet<WriterKey>>,
     /// What this node tells the other members of its cluster.
@@ -133,10 +137,12 @@ impl Shared {
             progress: watch::Sender::new(Progress {
                 is_ready,
                 is_caught_up: false,
+                is_compared: false,
             }),
             recent: Mutex::new(Recent::new(256 << 10)),
             own_reads: Mutex::default(),
             budget: AtomicU64::new(options.budget_bytes.unwrap_or(u64::MAX)),
+            is_collector: AtomicBool::new(false),
             own_writers: Mutex::default(),
             announcement: watch::Sender::new(Announcement {
                 region: options.region.clone(),
@@ -312,7 +318,7 @@ impl Shared {
             _ => health.worked(),
         }
         if let Err(error) = &result {
-            self.counters.note_error(error, self.wall_ms());
+            self.counters.note_error(error);
         }
         result
     }

@@ -24,7 +24,6 @@ use crate::memory::Held;
 use crate::names::KeyHash;
 use crate::segment::Version;
 use crate::shared::Shared;
-use crate::status::Counters;
 use open::{Added, OpenSegment};
 use select::{Candidate, Choice, Known, choose};
 use source::{SpillBatch, SpillCursor, SpillFact, SpillRecord, SpillSource};
@@ -313,9 +312,7 @@ impl Spiller {
                     open.hold(held);
                 }
             }
-            Added::Unreadable => {
-                Counters::add(&self.shared.counters.spill_unreadable, 1);
-            }
+            Added::Unreadable => tracing::debug!("a record fits into no segment"),
             Added::Full => {
                 self.seal().await?;
                 return Box::pin(self.add(record)).await;
@@ -472,7 +469,6 @@ fn prepare(
             Choice::Write => {}
             Choice::WriteTombstone => record.fact = SpillFact::Tombstone,
             Choice::Skip => {
-                Counters::add(&shared.counters.spill_skipped, 1);
                 prepared.push(Prepared::Skip(record.after));
                 continue;
             }
@@ -482,8 +478,8 @@ fn prepare(
             match recode::recode(frame, &*options.codec, options.value_len_max) {
                 Ok(recoded) => *frame = recoded,
                 // Its older copies must not come back for that.
-                Err(_) => {
-                    Counters::add(&shared.counters.spill_unreadable, 1);
+                Err(error) => {
+                    tracing::debug!(%error, "a value of the queue cannot be read");
                     record.fact = SpillFact::Tombstone;
                 }
             }

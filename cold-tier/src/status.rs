@@ -13,78 +13,24 @@ use crate::store::StoreError;
 /// At most this part of cold reads (1/20) is sent a second time.
 const HEDGED_PART: u64 = 20;
 
-/// Counts since the start.
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    pub(crate) hits: AtomicU64,
-    pub(crate) gone: AtomicU64,
-    pub(crate) damaged: AtomicU64,
-    pub(crate) deadline: AtomicU64,
-    pub(crate) unavailable: AtomicU64,
-    pub(crate) hedged: AtomicU64,
-    pub(crate) hedges_won: AtomicU64,
-    pub(crate) read_bytes: AtomicU64,
-    pub(crate) spilled_entries: AtomicU64,
-    pub(crate) spilled_bytes: AtomicU64,
-    pub(crate) spilled_segments: AtomicU64,
-    pub(crate) lost_entries: AtomicU64,
-    pub(crate) lost_bytes: AtomicU64,
-    pub(crate) spill_skipped: AtomicU64,
-    pub(crate) spill_unreadable: AtomicU64,
-    pub(crate) upload_retries: AtomicU64,
-    pub(crate) upload_wait_us: AtomicU64,
-    pub(crate) unsupported: AtomicU64,
-    pub(crate) followed_segments: AtomicU64,
-    pub(crate) announced_segments: AtomicU64,
-    pub(crate) takeovers: AtomicU64,
-    pub(crate) takeover_us: AtomicU64,
-    pub(crate) superseded: AtomicU64,
-    pub(crate) adopted: AtomicU64,
-    pub(crate) unreadable_segments: AtomicU64,
-    pub(crate) lost_segments: AtomicU64,
-    pub(crate) collected_segments: AtomicU64,
-    pub(crate) collected_bytes: AtomicU64,
-    pub(crate) moved_entries: AtomicU64,
-    pub(crate) dropped_entries: AtomicU64,
-    pub(crate) checkpoints: AtomicU64,
-    pub(crate) checkpoint_ms: AtomicU64,
-    pub(crate) reconciled_ms: AtomicU64,
-    /// How long uploads took lately: smoothed, in milliseconds.
-    pub(crate) upload_ms: AtomicU64,
-    last_error: Mutex<Option<LastError>>,
-}
-
-/// The last failure.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LastError {
-    /// Unix time in milliseconds.
-    pub at_ms: u64,
-    /// What it was.
-    pub message: String,
-}
-
 impl Counters {
     pub(crate) fn add(counter: &AtomicU64, count: u64) {
         counter.fetch_add(count, Ordering::Relaxed);
     }
 
-    pub(crate) fn note_error(&self, error: &StoreError, now_ms: u64) {
+    pub(crate) fn note_error(&self, error: &StoreError) {
         use crate::store::StoreErrorKind as Kind;
         // Followers and collectors ask for what may not be there.
         if !matches!(
             error.kind,
             Kind::NotFound | Kind::AlreadyExists | Kind::Unsupported
         ) {
-            self.note(error.to_string(), now_ms);
+            self.note(error.to_string());
         }
     }
 
-    pub(crate) fn note(&self, message: String, at_ms: u64) {
-        *self.last_error.lock() = Some(LastError { at_ms, message });
-    }
-
-    pub(crate) fn last_error(&self) -> Option<LastError> {
-        self.last_error.lock().clone()
+    pub(crate) fn note(&self, message: String) {
+        *self.last_error.lock() = Some(message);
     }
 
     /// Whether one more read may be sent a second time.
@@ -160,8 +106,6 @@ pub struct ColdStatus {
     pub entries: u64,
     /// Segments known.
     pub segments: u64,
-    /// Of these, such that wait for their deletion.
-    pub doomed_segments: u64,
     /// Of these, such that the bucket does not have any more.
     pub lost_segments: u64,
     /// Bytes of all segments in the bucket.
@@ -183,21 +127,13 @@ pub struct ColdStatus {
     /// The circuit breaker of cold reads.
     pub breaker: Position,
     /// The last failure of the bucket.
-    pub last_error: Option<LastError>,
-    /// Unix time in milliseconds of the last checkpoint that this process wrote; 0: none.
-    pub checkpoint_ms: u64,
-    /// Unix time in milliseconds of the last full comparison with the bucket; 0: none.
-    pub reconciled_ms: u64,
+    pub last_error: Option<String>,
     /// Whether this node collects garbage for its region.
     pub is_collector: bool,
-    /// Writers that are followed.
-    pub writers: Vec<WriterStatus>,
     /// Bytes held for uploads.
     pub upload_memory_bytes: u64,
     /// Bytes held for reads.
     pub read_memory_bytes: u64,
-    /// Reads in flight.
-    pub reads_in_flight: u64,
     /// Counters.
     pub counts: Counts,
 }
@@ -213,26 +149,21 @@ pub struct SpillLoad {
     pub backlog_age: Duration,
 }
 
-/// A writer that is followed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WriterStatus {
-    /// Its region.
-    pub region: String,
-    /// Its id.
-    pub writer: String,
-    /// Segments merged: the number of the next.
-    pub next_seq: u64,
-    /// Unix time in milliseconds of its last segment.
-    pub last_new_ms: u64,
-    /// Time since it was asked for news; None: not in this run.
-    pub since_asked: Option<Duration>,
-}
-
-macro_rules! counts {
+macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// Counters since the start of the process.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Counts { $($(#[$doc])* pub $name: u64,)* }
+
+        /// What is counted for [`Counts`], and what was lately.
+        #[derive(Debug, Default)]
+        pub(crate) struct Counters {
+            $(pub(crate) $name: AtomicU64,)*
+            /// How long uploads took lately: smoothed, in milliseconds.
+            pub(crate) upload_ms: AtomicU64,
+            /// The last failure of the bucket or the index.
+            pub(crate) last_error: Mutex<Option<String>>,
+        }
 
         impl Counters {
             pub(crate) fn counts(&self) -> Counts {
@@ -242,7 +173,7 @@ macro_rules! counts {
     };
 }
 
-counts! {
+counters! {
     /// Cold reads that gave a value.
     hits,
     /// Cold reads whose segment was gone.
@@ -257,8 +188,6 @@ counts! {
     hedged,
     /// Of these, such that the second request answered.
     hedges_won,
-    /// Bytes of cold reads.
-    read_bytes,
     /// Entries in the bucket by this node.
     spilled_entries,
     /// Bytes of the segments of these.
@@ -269,10 +198,6 @@ counts! {
     lost_entries,
     /// Bytes of these.
     lost_bytes,
-    /// Records of the queue that need not be in the bucket.
-    spill_skipped,
-    /// Records of the queue that could not be written because they are damaged or too long.
-    spill_unreadable,
     /// Uploads that were tried again.
     upload_retries,
     /// Microseconds in which what was read from the queue waited for uploads.
@@ -287,10 +212,6 @@ counts! {
     takeovers,
     /// Microseconds that this took.
     takeover_us,
-    /// Entries of segments of others that were newer than what the index had.
-    superseded,
-    /// Segments that only a full list found.
-    adopted,
     /// Segments that could not be read.
     unreadable_segments,
     /// Segments that the bucket does not have any more.
@@ -299,8 +220,6 @@ counts! {
     collected_segments,
     /// Bytes of these.
     collected_bytes,
-    /// Entries moved into new segments.
-    moved_entries,
     /// Entries dropped: expired, flushed, or for the budget.
     dropped_entries,
     /// Checkpoints written.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fonn_base::boxed::BoxFuture;
@@ -19,9 +19,9 @@ use crate::checkpointer;
 use crate::collect::Collector;
 use crate::error::ColdError;
 use crate::fetch::{self, Fetched, Found, Location, Reading};
+use crate::follow::Follower;
 use crate::follow::announced::{Announcement, CatchUp};
 use crate::follow::reconcile;
-use crate::follow::{AskedAt, Follower};
 use crate::index::{Index, IndexError, LostCopy, WriterKey};
 use crate::inspect::{self, Comparison, SegmentCheck, SegmentReport};
 use crate::names::{KeyHash, SegmentName};
@@ -31,7 +31,7 @@ use crate::segment::{FlushMark, Version};
 use crate::shared::Shared;
 use crate::spill::source::{Backlog, SpillCursor, SpillSource};
 use crate::spill::{self, SpillHandle};
-use crate::status::{ColdStatus, Counters, FirstReading, SpillLoad, WriterStatus};
+use crate::status::{ColdStatus, Counters, FirstReading, SpillLoad};
 use crate::store::ObjectStore;
 
 /// The cold tier; cheap to clone.
@@ -39,8 +39,6 @@ use crate::store::ObjectStore;
 pub struct ColdTier {
     shared: Arc<Shared>,
     running: Arc<OnceLock<Running>>,
-    asked: AskedAt,
-    holds_lease: Arc<AtomicBool>,
 }
 
 struct Running {
@@ -84,8 +82,6 @@ impl ColdTier {
         Ok(Self {
             shared: Arc::new(shared),
             running: Arc::default(),
-            asked: AskedAt::default(),
-            holds_lease: Arc::default(),
         })
     }
 
@@ -106,11 +102,11 @@ impl ColdTier {
         let _ = self.running.set(Running { source, spill });
         tasks.spawn("cold-spill", OnShutdown::Abort, spiller);
         tasks.spawn("cold-upload", OnShutdown::Abort, uploader);
-        let follower = Follower::new(Arc::clone(&self.shared), Arc::clone(&self.asked));
+        let follower = Follower::new(Arc::clone(&self.shared));
         tasks.spawn("cold-follow", OnShutdown::Abort, follower.run());
         let compare = reconcile::repeat(Arc::clone(&self.shared));
         tasks.spawn("cold-compare", OnShutdown::Abort, compare);
-        let collector = Collector::new(Arc::clone(&self.shared), Arc::clone(&self.holds_lease));
+        let collector = Collector::new(Arc::clone(&self.shared));
         tasks.spawn("cold-collect", OnShutdown::Abort, collector.run());
     }
 
@@ -127,7 +123,7 @@ impl ColdTier {
             Ok(Some(entry)) => entry,
             Ok(None) => return Found::Absent,
             Err(error) => {
-                shared.counters.note(error.to_string(), shared.wall_ms());
+                shared.counters.note(error.to_string());
                 return Found::Absent;
             }
         };
@@ -346,7 +342,7 @@ impl ColdTier {
             };
             let work = async {
                 let is_drained = running.spill.drain().await;
-                if self.holds_lease.load(Ordering::Relaxed)
+                if self.shared.is_collector.load(Ordering::Relaxed)
                     && self.shared.is_ready()
                     && checkpointer::is_due(&self.shared, true)
                 {
@@ -381,22 +377,13 @@ impl ColdTier {
         let now_ms = shared.wall_ms();
         let progress = *shared.progress.borrow();
         let segments = shared.index.table().all();
-        let count = |is_in: &dyn Fn(SegmentState) -> bool| {
-            segments
-                .iter()
-                .filter(|(_, facts)| is_in(facts.state))
-                .count() as u64
-        };
         let present = || {
-            let is_lost = |state| matches!(state, SegmentState::Lost { .. });
-            segments
-                .iter()
-                .filter(move |(_, facts)| !is_lost(facts.state))
+            let facts = segments.iter().map(|(_, facts)| facts);
+            facts.filter(|facts| !matches!(facts.state, SegmentState::Lost { .. }))
         };
-        let is_own = |name: &SegmentName| name.region == shared.options.region;
         let backlog = self.backlog();
         let budget = shared.budget.load(Ordering::Relaxed);
-        let (_, region_budget) = shared.budget_part();
+        let (region_bytes, region_budget) = shared.budget_part();
         ColdStatus {
             ready: progress.is_ready,
             caught_up: progress.is_caught_up,
@@ -404,28 +391,20 @@ impl ColdTier {
             index_failed: shared.index_failed(),
             entries: shared.index.entries_approx(),
             segments: segments.len() as u64,
-            doomed_segments: count(&|state| matches!(state, SegmentState::Doomed { .. })),
-            lost_segments: count(&|state| matches!(state, SegmentState::Lost { .. })),
-            bytes: present().map(|(_, facts)| facts.size).sum(),
-            live_bytes: present().map(|(_, facts)| facts.live_bytes).sum(),
-            region_bytes: present()
-                .filter(|(_, facts)| is_own(&facts.name))
-                .map(|(_, facts)| facts.size)
-                .sum(),
+            lost_segments: (segments.len() - present().count()) as u64,
+            bytes: present().map(|facts| facts.size).sum(),
+            live_bytes: present().map(|facts| facts.live_bytes).sum(),
+            region_bytes,
             budget_bytes: (budget != u64::MAX).then_some(budget),
             region_budget_bytes: region_budget,
             index_disk_bytes: shared.index.disk_bytes(),
             backlog,
             backlog_age: backlog.age(now_ms),
             breaker: shared.breaker.lock().position(),
-            last_error: shared.counters.last_error(),
-            checkpoint_ms: shared.counters.checkpoint_ms.load(Ordering::Relaxed),
-            reconciled_ms: shared.counters.reconciled_ms.load(Ordering::Relaxed),
-            is_collector: self.holds_lease.load(Ordering::Relaxed),
-            writers: self.writers(),
+            last_error: shared.counters.last_error.lock().clone(),
+            is_collector: shared.is_collector.load(Ordering::Relaxed),
             upload_memory_bytes: shared.uploads.used_bytes(),
             read_memory_bytes: shared.reads.used_bytes(),
-            reads_in_flight: shared.flights.count() as u64,
             counts: shared.counters.counts(),
         }
     }
@@ -446,22 +425,6 @@ impl ColdTier {
         let cursor = self.shared.index.spilled();
         let running = self.running.get();
         running.map_or_else(Backlog::default, |running| running.source.backlog(&cursor))
-    }
-
-    fn writers(&self) -> Vec<WriterStatus> {
-        let asked = self.asked.lock();
-        let own = self.shared.own_writers.lock();
-        let cursors = self.shared.index.cursors().into_iter();
-        cursors
-            .filter(|(key, _)| !own.contains(key))
-            .map(|(key, cursor)| WriterStatus {
-                region: key.region.to_string(),
-                writer: key.writer.to_string(),
-                next_seq: cursor.next_seq,
-                last_new_ms: cursor.last_new_ms,
-                since_asked: asked.get(&key).map(|asked| asked.elapsed()),
-            })
-            .collect()
     }
 
     /// Segments that the index knows, in the order of their names.

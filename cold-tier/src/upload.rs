@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use crate::error::ColdError;
 use crate::follow::reconcile;
 use crate::footers;
-use crate::index::{Arrival, Cursor, NoWitness, WriterKey};
+use crate::index::{Arrival, Cursor, WriterKey};
 use crate::names::{KeyHash, SegmentName, WriterId};
 use crate::segment::{
     HEADER_LEN, Record, SealedSegment, SegmentBuilder, SegmentError, SegmentHeader, Tail, Version,
@@ -203,7 +203,7 @@ pub(crate) async fn enter(
                 }),
                 spilled: spilled.as_ref(),
             };
-            Ok(shared.index.merge(&arrival, &NoWitness)?)
+            Ok(shared.index.merge(&arrival, None)?)
         })
         .await?;
     shared.crash_point("merged").await;

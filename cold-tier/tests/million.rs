@@ -83,7 +83,7 @@ impl SpillSource for Numbers {
 struct Nobody;
 
 impl ColdObserver for Nobody {
-    fn superseded(&self, _: u16, _: &[u8], _: Version, _: bool) {}
+    fn superseded(&self, _: u16, _: &[u8], _: Version) {}
 
     fn flushed(&self, _: &FlushMark) {}
 

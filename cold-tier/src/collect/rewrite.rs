@@ -101,7 +101,6 @@ pub(super) struct Rewriter<'a> {
 struct Source {
     id: u32,
     forget: Vec<KeyHash>,
-    moved: u64,
 }
 
 /// A record to be copied.
@@ -141,7 +140,6 @@ impl<'a> Rewriter<'a> {
         let mut source = Source {
             id,
             forget: Vec::new(),
-            moved: 0,
         };
         let judge = Judge {
             segment: id,
@@ -205,7 +203,7 @@ impl<'a> Rewriter<'a> {
                     kept_bytes += u64::from(record.len);
                     wanted.push(Wanted { record, indexed });
                 }
-                (Fate::Hide, _) => self.hide(record, source),
+                (Fate::Hide, _) => self.hide(record),
                 (Fate::Forget, _) => source.forget.push(hash),
                 (Fate::Ignore, _) | (Fate::Copy, None) => {}
             }
@@ -213,10 +211,7 @@ impl<'a> Rewriter<'a> {
         Ok(wanted)
     }
 
-    fn hide(&mut self, record: FooterEntry, source: &mut Source) {
-        if !record.tombstone {
-            source.moved += 1;
-        }
+    fn hide(&mut self, record: FooterEntry) {
         self.tombstones.push((record.space, record.key, record.at));
     }
 
@@ -254,7 +249,7 @@ impl<'a> Rewriter<'a> {
                 bytes = self.read(facts, range.clone()).await?;
             };
             match record {
-                Some(record) => self.push(&record, source).await?,
+                Some(record) => self.push(&record).await?,
                 None => {
                     tracing::error!(name = %facts.name, offset = wanted.record.offset, "a damaged record is dropped");
                     let hole = IndexEntry {
@@ -262,7 +257,7 @@ impl<'a> Rewriter<'a> {
                         ..wanted.indexed
                     };
                     match judge.fate(&wanted.record, Some(&hole), true, false) {
-                        Fate::Hide => self.hide(wanted.record.clone(), source),
+                        Fate::Hide => self.hide(wanted.record.clone()),
                         _ => source.forget.push(wanted.record.hash()),
                     }
                 }
@@ -278,7 +273,7 @@ impl<'a> Rewriter<'a> {
         Ok(self.shared.call(about, call).await?)
     }
 
-    async fn push(&mut self, bytes: &Bytes, source: &mut Source) -> Result<(), ColdError> {
+    async fn push(&mut self, bytes: &Bytes) -> Result<(), ColdError> {
         // Its checksum was right a moment ago.
         let Ok(record) = Record::decode(bytes) else {
             return Ok(());
@@ -303,12 +298,8 @@ impl<'a> Rewriter<'a> {
                 Fact::Tombstone => values.push(&record),
             };
             match pushed {
-                Ok(()) => {
-                    source.moved += 1;
-                    return Ok(());
-                }
                 Err(SegmentError::Full) => self.flush().await?,
-                Err(_) => return Ok(()),
+                Ok(()) | Err(_) => return Ok(()),
             }
         }
         Ok(())
@@ -342,9 +333,8 @@ impl<'a> Rewriter<'a> {
         self.shared.crash_point("moved").await;
         for source in std::mem::take(&mut self.sources) {
             let since_ms = self.shared.wall_ms();
-            let counters = &self.shared.counters;
-            Counters::add(&counters.moved_entries, source.moved);
-            Counters::add(&counters.dropped_entries, source.forget.len() as u64);
+            let dropped = source.forget.len() as u64;
+            Counters::add(&self.shared.counters.dropped_entries, dropped);
             self.shared
                 .blocking(move |shared| {
                     shared.index.forget(source.id, source.forget)?;

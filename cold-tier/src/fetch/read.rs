@@ -166,7 +166,7 @@ async fn pass(
     held: &mut Option<Held>,
 ) -> Result<Received, Stop> {
     let (to, pieces) = Pieces::channel();
-    let decoding = decode(shared, wanted, pieces, (held, window(shared, location)));
+    let decoding = decode(wanted, pieces, (held, window(shared, location)));
     let reading = async move {
         let key = location.name.key();
         let start = location.entry.offset;
@@ -221,7 +221,6 @@ async fn read_parts(
 /// Takes the pieces of a record until the last; `held` is extended by what the value takes beyond
 /// the `window` and the record's own length.
 async fn decode(
-    shared: &Arc<Shared>,
     wanted: Wanted<'_>,
     mut pieces: Receiver<Piece>,
     (held, window): (&mut Option<Held>, u64),
@@ -233,7 +232,6 @@ async fn decode(
             (record, is_sized) = (RecordStream::new(wanted), false);
             continue;
         };
-        Counters::add(&shared.counters.read_bytes, bytes.len() as u64);
         // What tells the value's length comes first, alone.
         let (start, rest) = bytes.split_at(record.start_missing().min(bytes.len()));
         record.feed(start).map_err(Stop::Record)?;

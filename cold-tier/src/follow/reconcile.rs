@@ -75,9 +75,8 @@ pub(crate) async fn run(shared: &Arc<Shared>) -> Result<(), ColdError> {
     forget_unreadable(shared, &listed).await?;
     forget_writers(shared, &listed).await?;
     shared
-        .counters
-        .reconciled_ms
-        .store(shared.wall_ms(), Ordering::Relaxed);
+        .progress
+        .send_modify(|progress| progress.is_compared = true);
     Ok(())
 }
 
@@ -147,7 +146,6 @@ async fn adopt(shared: &Arc<Shared>, listed: &[SegmentName]) -> Result<(), ColdE
         let is_unknown = |name: &&SegmentName| table.number(name).is_none() && !is_own(name);
         listed.iter().filter(is_unknown).cloned().collect()
     };
-    let is_loading = !shared.is_ready();
     let progress = ProgressLog::new(unknown.len());
     // What one of them lacks stays to be followed.
     let torn = Mutex::new(HashSet::new());
@@ -176,9 +174,6 @@ async fn adopt(shared: &Arc<Shared>, listed: &[SegmentName]) -> Result<(), ColdE
                 }
             };
             shared.unreadable.lock().remove(&name);
-            if !is_loading {
-                Counters::add(&shared.counters.adopted, 1);
-            }
             let cursor = (!torn.lock().contains(&key)).then(|| Cursor {
                 next_seq: name.seq + 1,
                 last_new_ms: shared.wall_ms().min(read.0.header.created_ms),

@@ -3,7 +3,7 @@
 use super::database::Scan;
 use crate::checkpoint::SegmentFacts;
 use crate::names::{Region, SegmentName, WriterId};
-use crate::segment::{FlushMark, Footer, FooterEntry};
+use crate::segment::{FlushMark, Footer};
 use crate::spill::source::SpillCursor;
 
 /// Whose segments are followed.
@@ -38,23 +38,6 @@ pub(crate) struct Arrival<'a> {
     pub(crate) cursor: Option<Cursor>,
     /// How far the queue of this node is in the bucket with it.
     pub(crate) spilled: Option<&'a SpillCursor>,
-}
-
-/// The receiver of reports about copies elsewhere that are out of date, before the index knows it
-/// itself: what is cut off by a crash is told again.
-pub(crate) trait Witness {
-    /// `entry` is newer than anything the index had of its key.
-    fn superseded(&self, entry: &FooterEntry);
-    /// Everything that `mark` is about, with a version below its cutoff, is gone.
-    fn flushed(&self, mark: &FlushMark);
-}
-
-/// A witness that ignores every report: for segments of this process.
-pub(crate) struct NoWitness;
-
-impl Witness for NoWitness {
-    fn superseded(&self, _: &FooterEntry) {}
-    fn flushed(&self, _: &FlushMark) {}
 }
 
 /// The index at one moment, to be written as a checkpoint.

@@ -45,13 +45,17 @@ fn footer(seq: u64, records: &[(&str, u64)], marks: &[FlushMark]) -> (SegmentNam
 #[derive(Default)]
 struct Listener(parking_lot::Mutex<Vec<(Vec<u8>, u64)>>);
 
-impl Witness for Listener {
-    fn superseded(&self, entry: &FooterEntry) {
-        self.0.lock().push((entry.key.to_vec(), entry.at));
+impl ColdObserver for Listener {
+    fn superseded(&self, _: u16, key: &[u8], at: u64) {
+        self.0.lock().push((key.to_vec(), at));
     }
 
     fn flushed(&self, mark: &FlushMark) {
         self.0.lock().push((b"flush".to_vec(), mark.cutoff));
+    }
+
+    fn is_visible(&self, _: u16, _: u64) -> bool {
+        true
     }
 }
 
@@ -77,7 +81,7 @@ fn merge_with(
         }),
         spilled: None,
     };
-    index.merge(&arrival, &listener).unwrap();
+    index.merge(&arrival, Some(&listener)).unwrap();
     listener.0.into_inner()
 }
 

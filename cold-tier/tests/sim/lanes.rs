@@ -42,7 +42,9 @@ async fn first_writer(world: &mut World, node: &Node, follower: &Node) -> String
     follower
         .until("followed", |tier| is_at(tier, b"first"))
         .await;
-    follower.tier.status().writers[0].writer.clone()
+    let announced = node.tier.announcement();
+    let writer = announced.borrow().writers.keys().next().copied();
+    writer.unwrap().to_string()
 }
 
 #[tokio::test(start_paused = true)]

@@ -126,7 +126,7 @@ pub struct Told {
 }
 
 impl ColdObserver for Told {
-    fn superseded(&self, _space: u16, key: &[u8], at: Version, _tombstone: bool) {
+    fn superseded(&self, _space: u16, key: &[u8], at: Version) {
         let mut superseded = self.superseded.lock();
         let newest = superseded.entry(key.to_vec()).or_default();
         *newest = at.max(*newest);

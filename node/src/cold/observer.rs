@@ -79,7 +79,7 @@ impl Superseder {
 impl ColdObserver for Superseder {
     /// A copy here that is older is hidden behind a tombstone that is older than the newer copy:
     /// lookups then go past the disk to the bucket, where that counts.
-    fn superseded(&self, space: u16, key: &[u8], at: Version, _tombstone: bool) {
+    fn superseded(&self, space: u16, key: &[u8], at: Version) {
         let space = Space(space);
         let Some((disk, _)) = self.home.get() else {
             return;

@@ -123,7 +123,7 @@ fn segment(report: SegmentReport) -> Segment {
 /// What is wrong with the tier, in a sentence; empty when nothing is.
 fn trouble(status: &TierStatus, is_failing: bool) -> String {
     let because = || match &status.last_error {
-        Some(error) => format!(": {}", error.message),
+        Some(error) => format!(": {error}"),
         None => String::new(),
     };
     if let Some(refused) = &status.refused {

@@ -23,7 +23,7 @@ use super::*;
 struct Nothing;
 
 impl ColdObserver for Nothing {
-    fn superseded(&self, _: u16, _: &[u8], _: Version, _: bool) {}
+    fn superseded(&self, _: u16, _: &[u8], _: Version) {}
 
     fn flushed(&self, _: &FlushMark) {}
 
