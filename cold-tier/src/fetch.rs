@@ -161,15 +161,16 @@ pub(crate) async fn fetch(
     key: &[u8],
     location: &Location,
 ) -> (Fetched, Reading) {
-    let Some((runtime, tasks)) = shared.started.get() else {
+    let Some(running) = shared.running.get() else {
         return (Fetched::Unavailable, Reading { _held: None });
     };
+    let on = (&running.runtime, &running.tasks);
     let flight = (location.entry.segment, location.entry.offset);
     // What is in a segment never changes.
     let stays_true = |landed: &Landed| matches!(landed.fetched, Fetched::Hit(_));
     let (landed, held) = shared
         .flights
-        .join((runtime, tasks), flight, stays_true, || {
+        .join(on, flight, stays_true, || {
             let (shared, location) = (Arc::clone(shared), location.clone());
             let key: Box<[u8]> = key.into();
             async move { lead(&shared, space, &key, &location).await }

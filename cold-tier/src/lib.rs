@@ -49,7 +49,7 @@ pub use follow::announced::{Announcement, CatchUp};
 #[cfg(any(test, feature = "test-util", feature = "test-util-s3"))]
 pub use index::age_writers;
 pub use index::{IndexError, LostCopy};
-pub use inspect::{Comparison, Inspection, Progress, SegmentCheck, SegmentReport};
+pub use inspect::{Comparison, Inspection, Progress, SegmentCheck};
 pub use observer::ColdObserver;
 pub use options::{ColdOptions, RestoreFrom, SpillMode};
 pub use spill::source::{

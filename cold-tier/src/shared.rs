@@ -15,7 +15,7 @@ use fonn_base::tasks::Tasks;
 use fonn_codec::FrameError;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, mpsc, watch};
 
 use crate::error::ColdError;
 use crate::fetch::{Durations, Landed};
@@ -31,6 +31,8 @@ use crate::plan::part_of_budget;
 use crate::reads::OwnReads;
 use crate::recent::Recent;
 use crate::segment::FlushMark;
+use crate::spill::Command;
+use crate::spill::source::SpillSource;
 use crate::status::{Counters, FirstReading, RefusedFooter};
 use crate::store::{ObjectStore, Operation, StoreError, StoreErrorKind, StoreFuture};
 
@@ -54,6 +56,14 @@ pub(crate) struct Progress {
     pub(crate) is_caught_up: bool,
     /// The whole bucket was compared with the index at least once in this run.
     pub(crate) is_compared: bool,
+}
+
+/// What there is once the tier was started.
+pub(crate) struct Running {
+    pub(crate) runtime: Handle,
+    pub(crate) tasks: Tasks,
+    pub(crate) source: Arc<dyn SpillSource>,
+    pub(crate) spill: mpsc::Sender<Command>,
 }
 
 /// The shared part.
@@ -91,7 +101,7 @@ pub(crate) struct Shared {
     /// Why values could not be decoded that are in order: said once each.
     unsupported: Mutex<Vec<FrameError>>,
     pub(crate) random: Mutex<SplitMix64>,
-    pub(crate) started: OnceLock<(Handle, Tasks)>,
+    pub(crate) running: OnceLock<Running>,
     index_failed: AtomicBool,
     /// Whether segments can be put, and whether anything else works.
     puts: Health,
@@ -154,7 +164,7 @@ impl Shared {
             refused: Mutex::default(),
             unsupported: Mutex::default(),
             random: Mutex::new(SplitMix64::from_entropy()),
-            started: OnceLock::new(),
+            running: OnceLock::new(),
             index_failed: AtomicBool::new(false),
             puts: Health::default(),
             others: Health::default(),

@@ -47,40 +47,12 @@ pub(crate) enum Command {
     Hurry,
 }
 
-/// How to ask the spiller.
-#[derive(Clone, Debug)]
-pub(crate) struct SpillHandle(mpsc::Sender<Command>);
-
-impl SpillHandle {
-    /// Spills everything that is in the queue at this moment. Returns whether that was done.
-    pub(crate) async fn drain(&self) -> bool {
-        let (done, is_done) = oneshot::channel();
-        self.0.send(Command::Drain(done)).await.is_ok() && is_done.await.is_ok()
-    }
-
-    /// Notes that there are new flush marks. If that cannot be queued, many wait already.
-    pub(crate) fn flushed(&self) {
-        let _ = self.0.try_send(Command::FlushMarks);
-    }
-
-    /// Notes that copies were lost. If that cannot be queued, they are found with the next ones, or
-    /// at the next start.
-    pub(crate) fn lost(&self) {
-        let _ = self.0.try_send(Command::Lost);
-    }
-
-    /// Uploads what was read so far.
-    pub(crate) fn hurry(&self) {
-        let _ = self.0.try_send(Command::Hurry);
-    }
-}
-
 /// Makes the two tasks; the caller spawns them.
 pub(crate) fn tasks(
     shared: &Arc<Shared>,
     source: Arc<dyn SpillSource>,
 ) -> (
-    SpillHandle,
+    mpsc::Sender<Command>,
     impl Future<Output = ()> + Send + 'static,
     impl Future<Output = ()> + Send + 'static,
 ) {
@@ -110,11 +82,7 @@ pub(crate) fn tasks(
         wants_lost: true,
         lost: HashSet::new(),
     };
-    (
-        SpillHandle(commands_tx),
-        spiller.run(commands),
-        uploader.run(jobs_rx),
-    )
+    (commands_tx, spiller.run(commands), uploader.run(jobs_rx))
 }
 
 /// Reads the queue and fills segments.

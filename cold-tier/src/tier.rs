@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use fonn_base::boxed::BoxFuture;
 use fonn_base::tasks::{OnShutdown, Tasks};
 use fonn_codec::CodecSpec;
 use tokio::runtime::Handle;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
 use crate::checkpoint::{IndexEntry, SegmentState};
@@ -23,27 +22,20 @@ use crate::follow::Follower;
 use crate::follow::announced::{Announcement, CatchUp};
 use crate::follow::reconcile;
 use crate::index::{Index, IndexError, LostCopy, WriterKey};
-use crate::inspect::{self, Comparison, SegmentCheck, SegmentReport};
 use crate::names::{KeyHash, SegmentName};
 use crate::observer::ColdObserver;
 use crate::options::ColdOptions;
 use crate::segment::{FlushMark, Version};
-use crate::shared::Shared;
+use crate::shared::{Running, Shared};
 use crate::spill::source::{Backlog, SpillCursor, SpillSource};
-use crate::spill::{self, SpillHandle};
+use crate::spill::{self, Command};
 use crate::status::{ColdStatus, Counters, FirstReading, SpillLoad};
 use crate::store::ObjectStore;
 
 /// The cold tier; cheap to clone.
 #[derive(Clone)]
 pub struct ColdTier {
-    shared: Arc<Shared>,
-    running: Arc<OnceLock<Running>>,
-}
-
-struct Running {
-    source: Arc<dyn SpillSource>,
-    spill: SpillHandle,
+    pub(crate) shared: Arc<Shared>,
 }
 
 impl ColdTier {
@@ -81,7 +73,6 @@ impl ColdTier {
         let shared = Shared::new(options, store, observer, index).map_err(IndexError::Io)?;
         Ok(Self {
             shared: Arc::new(shared),
-            running: Arc::default(),
         })
     }
 
@@ -93,13 +84,16 @@ impl ColdTier {
     /// # Panics
     /// Outside of a tokio runtime.
     pub fn start(&self, source: Arc<dyn SpillSource>, tasks: &Tasks) {
-        let first = self.shared.started.set((Handle::current(), tasks.clone()));
-        if first.is_err() {
+        let (spill, spiller, uploader) = spill::tasks(&self.shared, Arc::clone(&source));
+        let running = Running {
+            runtime: Handle::current(),
+            tasks: tasks.clone(),
+            source,
+            spill,
+        };
+        if self.shared.running.set(running).is_err() {
             return;
         }
-        let (spill, spiller, uploader) = spill::tasks(&self.shared, Arc::clone(&source));
-        // Only this sets it.
-        let _ = self.running.set(Running { source, spill });
         tasks.spawn("cold-spill", OnShutdown::Abort, spiller);
         tasks.spawn("cold-upload", OnShutdown::Abort, uploader);
         let follower = Follower::new(Arc::clone(&self.shared));
@@ -167,22 +161,12 @@ impl ColdTier {
     }
 
     /// Reads what [`ColdTier::find`] found, within the read timeout. Never an error: whatever is
-    /// not a hit is a miss.
+    /// not a hit is a miss. A caller that comes while the [`Reading`] is kept gets the same bytes
+    /// without another request. It is kept until the entry is in another tier.
     ///
     /// # Cancel safety
     /// Cancelling it loses nothing; the read goes on for other callers.
     pub fn fetch<'a>(
-        &'a self,
-        space: u16,
-        key: &'a [u8],
-        location: &'a Location,
-    ) -> BoxFuture<'a, Fetched> {
-        Box::pin(async move { self.fetch_shared(space, key, location).await.0 })
-    }
-
-    /// As [`ColdTier::fetch`]; a caller that comes while the [`Reading`] is kept gets the same
-    /// bytes without another request. It is kept until the entry is in another tier.
-    pub fn fetch_shared<'a>(
         &'a self,
         space: u16,
         key: &'a [u8],
@@ -209,9 +193,8 @@ impl ColdTier {
             Ok((count, bytes)) => {
                 Counters::add(&shared.counters.lost_entries, count);
                 Counters::add(&shared.counters.lost_bytes, bytes);
-                if let Some(running) = self.running.get() {
-                    running.spill.lost();
-                }
+                // They are found with the next ones too, or at the next start.
+                self.tell_spiller(Command::Lost);
             }
             Err(error) => shared.fail_index(&error),
         }
@@ -248,8 +231,13 @@ impl ColdTier {
 
     /// Has what is in the queue uploaded without waiting for a segment to fill or to become old.
     pub fn hurry(&self) {
-        if let Some(running) = self.running.get() {
-            running.spill.hurry();
+        self.tell_spiller(Command::Hurry);
+    }
+
+    /// If a command cannot be queued, many wait already.
+    fn tell_spiller(&self, command: Command) {
+        if let Some(running) = self.shared.running.get() {
+            let _ = running.spill.try_send(command);
         }
     }
 
@@ -321,10 +309,8 @@ impl ColdTier {
     /// # Errors
     /// [`ColdError::Index`].
     pub fn flush(&self, mark: FlushMark) -> Result<(), ColdError> {
-        if self.shared.index.raise_cutoff(mark)?
-            && let Some(running) = self.running.get()
-        {
-            running.spill.flushed();
+        if self.shared.index.raise_cutoff(mark)? {
+            self.tell_spiller(Command::FlushMarks);
         }
         Ok(())
     }
@@ -337,11 +323,13 @@ impl ColdTier {
     /// Cancelling it leaves what was done.
     pub fn drain(&self, deadline: Instant) -> BoxFuture<'_, bool> {
         Box::pin(async move {
-            let Some(running) = self.running.get() else {
+            let Some(running) = self.shared.running.get() else {
                 return false;
             };
             let work = async {
-                let is_drained = running.spill.drain().await;
+                let (done, is_done) = oneshot::channel();
+                let asked = running.spill.send(Command::Drain(done)).await;
+                let is_drained = asked.is_ok() && is_done.await.is_ok();
                 if self.shared.is_collector.load(Ordering::Relaxed)
                     && self.shared.is_ready()
                     && checkpointer::is_due(&self.shared, true)
@@ -423,61 +411,8 @@ impl ColdTier {
 
     fn backlog(&self) -> Backlog {
         let cursor = self.shared.index.spilled();
-        let running = self.running.get();
+        let running = self.shared.running.get();
         running.map_or_else(Backlog::default, |running| running.source.backlog(&cursor))
-    }
-
-    /// Segments that the index knows, in the order of their names.
-    #[must_use]
-    pub fn list(&self) -> Vec<SegmentReport> {
-        inspect::list(&self.shared)
-    }
-
-    /// Reads a segment's footer: what is in it, and which of that counts. `name` is an object's
-    /// key.
-    ///
-    /// # Errors
-    /// [`ColdError`].
-    pub fn inspect<'a>(
-        &'a self,
-        name: &'a SegmentName,
-    ) -> BoxFuture<'a, Result<inspect::Inspection, ColdError>> {
-        Box::pin(inspect::inspect(&self.shared, name))
-    }
-
-    /// Compares the list of the segments in the bucket with the index.
-    ///
-    /// # Errors
-    /// [`ColdError`].
-    pub fn compare(&self) -> BoxFuture<'_, Result<Comparison, ColdError>> {
-        Box::pin(inspect::compare(&self.shared))
-    }
-
-    /// Reads a segment as a whole and checks every byte, and the index against it. None if there is
-    /// no such segment.
-    ///
-    /// # Errors
-    /// [`ColdError`]: the bucket or the index failed; damage is in the answer.
-    pub fn verify_segment<'a>(
-        &'a self,
-        name: &'a SegmentName,
-    ) -> BoxFuture<'a, Result<Option<SegmentCheck>, ColdError>> {
-        Box::pin(inspect::verify_segment(&self.shared, name))
-    }
-
-    /// Merges the footer of every segment in the bucket again, and marks segments that are gone.
-    /// The index serves meanwhile. `progress` gets segments done and in all.
-    ///
-    /// # Errors
-    /// [`ColdError`]; what was merged stays.
-    pub fn rebuild<'a>(
-        &'a self,
-        progress: &'a mut inspect::Progress<'a>,
-    ) -> BoxFuture<'a, Result<(), ColdError>> {
-        Box::pin(async move {
-            inspect::rebuild(&self.shared, progress).await?;
-            reconcile::run(&self.shared).await
-        })
     }
 }
 

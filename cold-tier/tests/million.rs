@@ -148,7 +148,7 @@ async fn a_node_with_an_empty_disk_serves_all_entries_of_the_bucket() {
             let Found::At(location) = tier.find(SPACE, &key) else {
                 panic!("entry {number} is lost");
             };
-            let Fetched::Hit(entry) = tier.fetch(SPACE, &key, &location).await else {
+            let Fetched::Hit(entry) = tier.fetch(SPACE, &key, &location).await.0 else {
                 panic!("entry {number} cannot be read");
             };
             assert_eq!(entry.value, number.to_le_bytes().repeat(8));

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -105,33 +104,6 @@ pub(crate) async fn list(shared: &Shared) -> Result<Vec<(SegmentName, u64)>, Col
     }
 }
 
-/// Says now and then how far a long work is.
-struct ProgressLog {
-    total: usize,
-    done: AtomicUsize,
-    told: Mutex<Instant>,
-}
-
-impl ProgressLog {
-    fn new(total: usize) -> Self {
-        Self {
-            total,
-            done: AtomicUsize::new(0),
-            told: Mutex::new(Instant::now()),
-        }
-    }
-
-    /// One more is done.
-    fn step(&self) {
-        let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
-        let mut told = self.told.lock();
-        if told.elapsed() >= PROGRESS_EVERY {
-            *told = Instant::now();
-            tracing::info!(done, total = self.total, "reading footers of segments");
-        }
-    }
-}
-
 /// Merges segments that the index does not know.
 async fn adopt(shared: &Arc<Shared>, listed: &[SegmentName]) -> Result<(), ColdError> {
     let unknown: Vec<SegmentName> = {
@@ -146,13 +118,17 @@ async fn adopt(shared: &Arc<Shared>, listed: &[SegmentName]) -> Result<(), ColdE
         let is_unknown = |name: &&SegmentName| table.number(name).is_none() && !is_own(name);
         listed.iter().filter(is_unknown).cloned().collect()
     };
-    let progress = ProgressLog::new(unknown.len());
+    let (mut done, total, mut told) = (0, unknown.len(), Instant::now());
     // What one of them lacks stays to be followed.
     let torn = Mutex::new(HashSet::new());
     let failure = Mutex::new(None);
     footers::read_many(shared, unknown, |name, read| {
         let (torn, failure) = (&torn, &failure);
-        progress.step();
+        done += 1;
+        if told.elapsed() >= PROGRESS_EVERY {
+            told = Instant::now();
+            tracing::info!(done, total, "reading footers of segments");
+        }
         shared.note_footer(&name, &read);
         async move {
             let key = WriterKey {

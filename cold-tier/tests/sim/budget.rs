@@ -134,7 +134,7 @@ async fn kept_of_four(seed: u64, reads: bool) -> Vec<bool> {
             let Found::At(location) = us.tier.find(1, &key) else {
                 panic!("entry {number} is not there");
             };
-            let fetched = us.tier.fetch(1, &key, &location).await;
+            let fetched = us.tier.fetch(1, &key, &location).await.0;
             assert!(matches!(fetched, Fetched::Hit(_)), "{fetched:?}");
         }
     }
@@ -180,7 +180,7 @@ async fn telling_what_was_read_costs_a_request_a_round_and_none_without_a_budget
             let Found::At(location) = node.tier.find(1, &key(1)) else {
                 panic!("the entry is not there");
             };
-            let fetched = node.tier.fetch(1, &key(1), &location).await;
+            let fetched = node.tier.fetch(1, &key(1), &location).await.0;
             assert!(matches!(fetched, Fetched::Hit(_)), "{fetched:?}");
         }
         let objects = world.objects("v1/read/").await;

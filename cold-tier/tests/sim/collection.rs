@@ -187,25 +187,17 @@ async fn what_expired_or_was_deleted_does_not_uncover_what_it_overwrote() {
         world.put(&key(number), 5000, None);
     }
     world.drain(&node).await;
-    let old = node
-        .tier
-        .list()
-        .first()
-        .map(|segment| segment.facts.name.clone());
+    let old = node.tier.list().first().map(|segment| segment.name.clone());
     world.put(&key(0), 5000, Some(60_000));
     world.delete(&key(1));
     world.drain(&node).await;
-    let hiding = node
-        .tier
-        .list()
-        .last()
-        .map(|segment| segment.facts.name.clone());
+    let hiding = node.tier.list().last().map(|segment| segment.name.clone());
     tokio::time::sleep(Duration::from_secs(1800)).await;
     let names: Vec<_> = node
         .tier
         .list()
         .into_iter()
-        .map(|segment| segment.facts.name)
+        .map(|segment| segment.name)
         .collect();
     assert!(
         names.contains(&old.unwrap()),

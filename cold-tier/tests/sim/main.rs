@@ -83,7 +83,7 @@ async fn absent_keys_cost_nothing_and_a_hit_one_request_however_many_want_it() {
     let fetches: Vec<_> = (0..100)
         .map(|_| {
             let (tier, location, wanted) = (node.tier.clone(), location.clone(), wanted.clone());
-            tokio::spawn(async move { tier.fetch(1, &wanted, &location).await })
+            tokio::spawn(async move { tier.fetch(1, &wanted, &location).await.0 })
         })
         .collect();
     for fetch in fetches {

@@ -1,6 +1,6 @@
 //! A node around the cold tier: a queue that survives crashes, and an observer that keeps a record.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -212,8 +212,13 @@ pub struct Verification {
 /// Compares the bucket with the index and reads every segment.
 pub async fn verify(tier: &ColdTier) -> Verification {
     let compared = tier.compare().await.unwrap();
+    let known: HashSet<SegmentName> = tier.list().into_iter().map(|it| it.name).collect();
+    let listed = compared.listed.iter().map(|(name, _)| name);
     let mut found = Verification {
-        unknown: compared.unknown,
+        unknown: listed
+            .filter(|name| !known.contains(name))
+            .cloned()
+            .collect(),
         missing: compared.missing,
         ..Verification::default()
     };

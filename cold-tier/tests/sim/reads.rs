@@ -17,7 +17,7 @@ const ENTRIES: u64 = 60;
 
 async fn fetch(tier: &ColdTier, key: &[u8]) -> Option<Fetched> {
     match tier.find(1, key) {
-        Found::At(location) => Some(tier.fetch(1, key, &location).await),
+        Found::At(location) => Some(tier.fetch(1, key, &location).await.0),
         Found::Absent | Found::Tombstone(_) => None,
     }
 }
@@ -239,7 +239,7 @@ async fn values_take_memory_until_they_are_elsewhere_and_others_wait_for_it() {
     let mut held = Vec::new();
     for number in 0..2 {
         let (key, location) = (key(number), &locations[number as usize]);
-        let (fetched, reading) = tier.fetch_shared(1, &key, location).await;
+        let (fetched, reading) = tier.fetch(1, &key, location).await;
         let Fetched::Hit(entry) = fetched else {
             panic!("{fetched:?}");
         };
@@ -256,7 +256,7 @@ async fn values_take_memory_until_they_are_elsewhere_and_others_wait_for_it() {
     // again.
     let before = world.calls(Operation::GetRange);
     let third_key = key(2);
-    let third = tier.fetch_shared(1, &third_key, &locations[2]);
+    let third = tier.fetch(1, &third_key, &locations[2]);
     tokio::pin!(third);
     let waited = tokio::time::timeout(Duration::from_secs(60), &mut third).await;
     assert!(waited.is_err(), "it did not wait: {waited:?}");
@@ -278,7 +278,7 @@ async fn values_above_all_the_memory_pass_one_after_the_other() {
     let reads = (0..3).map(|number| {
         let (tier, location) = (node.tier.clone(), location(&node, number));
         tokio::spawn(async move {
-            let (fetched, reading) = tier.fetch_shared(1, &key(number), &location).await;
+            let (fetched, reading) = tier.fetch(1, &key(number), &location).await;
             // All that there is for reads is this one's.
             assert_eq!(tier.status().read_memory_bytes, 1280 << 10);
             drop(reading);

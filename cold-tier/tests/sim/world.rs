@@ -194,7 +194,7 @@ impl World {
         for (key, ops) in &self.model {
             let hit = match node.tier.find(1, key) {
                 Found::Absent | Found::Tombstone(_) => None,
-                Found::At(location) => match node.tier.fetch(1, key, &location).await {
+                Found::At(location) => match node.tier.fetch(1, key, &location).await.0 {
                     Fetched::Hit(entry) => Some(entry),
                     other => {
                         assert!(

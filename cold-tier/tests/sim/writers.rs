@@ -84,7 +84,7 @@ async fn read_all(world: &World, reader: &Node) -> (u64, u64, u64) {
         let Found::At(location) = reader.tier.find(1, key) else {
             continue;
         };
-        match reader.tier.fetch(1, key, &location).await {
+        match reader.tier.fetch(1, key, &location).await.0 {
             Fetched::Hit(entry) => {
                 let op = ops.iter().find(|op| op.version == entry.at);
                 let is_right = op.is_some_and(

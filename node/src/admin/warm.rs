@@ -193,11 +193,11 @@ impl Work {
         }
         let mut segments = tier.list();
         segments.retain(|it| {
-            it.facts.live_entries > 0 && !matches!(it.facts.state, SegmentState::Lost { .. })
+            it.live_entries > 0 && !matches!(it.state, SegmentState::Lost { .. })
         });
-        segments.sort_by_key(|it| cmp::Reverse(it.facts.created_ms));
+        segments.sort_by_key(|it| cmp::Reverse(it.created_ms));
         for segment in segments {
-            let footer = match tier.inspect(&segment.facts.name).await {
+            let footer = match tier.inspect(&segment.name).await {
                 Ok(footer) => footer,
                 // Collected since.
                 Err(error) if is_gone(&error) => continue,

@@ -139,7 +139,7 @@ impl Engine {
             return Ok(None);
         };
         let start = Instant::now();
-        let (fetched, shared) = cold.tier().fetch_shared(space.0, key, location).await;
+        let (fetched, shared) = cold.tier().fetch(space.0, key, location).await;
         *reading = Some(shared);
         self.cold_get_latency
             .record(start.elapsed().as_nanos() as u64, 1);

@@ -7,14 +7,13 @@ use fonn_base::boxed::BoxFuture;
 use fonn_base::breaker::Position;
 use fonn_base::clock::Clock;
 use fonn_base::entry::Space;
-use fonn_cold_tier::checkpoint::SegmentState;
+use fonn_cold_tier::checkpoint::{SegmentFacts, SegmentState};
 use fonn_cold_tier::names::SegmentName;
 use fonn_cold_tier::segment::FORMAT;
 use fonn_cold_tier::store::probe::{self, Outcome};
 use fonn_cold_tier::store::{Location, Opened, Operation, StoreErrorKind};
 use fonn_cold_tier::{
     ColdError as TierError, ColdStatus as TierStatus, ColdTier, Fetched, Found, RefusedFooter,
-    SegmentReport,
 };
 use fonn_proto::WriterId;
 use fonn_proto::grpc::v1::{
@@ -97,8 +96,7 @@ fn segment_name(text: &str) -> Result<SegmentName, ColdError> {
     })
 }
 
-fn segment(report: SegmentReport) -> Segment {
-    let facts = report.facts;
+fn segment(facts: SegmentFacts) -> Segment {
     let state = match facts.state {
         SegmentState::Live => v1::SegmentState::Live,
         SegmentState::Doomed { .. } => v1::SegmentState::Doomed,
@@ -273,7 +271,7 @@ impl ColdAdmin for TierAdmin {
             };
             let record = match found {
                 Found::At(location) if location.len_bytes() <= RECORD_LEN_MAX => {
-                    record_of(self.tier.fetch(space.0, &key, &location).await)
+                    record_of(self.tier.fetch(space.0, &key, &location).await.0)
                 }
                 _ => None,
             };
@@ -334,9 +332,7 @@ impl ColdAdmin for TierAdmin {
                     && after.as_ref().is_none_or(|after| name > after)
             };
             let all = self.tier.list().into_iter();
-            let mut wanted = all
-                .filter(|report| is_wanted(&report.facts.name))
-                .peekable();
+            let mut wanted = all.filter(|facts| is_wanted(&facts.name)).peekable();
             let limit = query.page_size as usize;
             let segments: Vec<Segment> = wanted.by_ref().take(limit).map(segment).collect();
             let next_page_token = match (segments.last(), wanted.peek()) {
@@ -390,7 +386,7 @@ impl ColdAdmin for TierAdmin {
             });
             let mut known = self.tier.list().into_iter();
             Ok(v1::InspectSegmentResponse {
-                segment: known.find(|it| it.facts.name == name).map(segment),
+                segment: known.find(|facts| facts.name == name).map(segment),
                 format_version: FORMAT,
                 footer_bytes: found.footer_len,
                 records: records as u64,
@@ -464,8 +460,8 @@ async fn verify(
         Some(name) => {
             let name = segment_name(name)?;
             let known = tier.list().into_iter();
-            let mut sizes = known.filter(|report| report.facts.name == name);
-            let size = sizes.next().map_or(0, |report| report.facts.size);
+            let mut sizes = known.filter(|facts| facts.name == name);
+            let size = sizes.next().map_or(0, |facts| facts.size);
             vec![(name, size)]
         }
         None => {
