@@ -9,12 +9,13 @@ use crate::names::{CheckpointName, CheckpointObject, KeyHash, WriterId};
 use crate::restore;
 use crate::shared::Shared;
 use crate::status::Counters;
-use crate::store::{Body, ObjectKey, Operation};
 
 /// Entries that are read from the index at a time.
 const PAGE: usize = 16 << 10;
 /// Bytes of an entry in a part.
 const ROW_BYTES: u64 = ROW_LEN as u64;
+/// Most bytes of entries in a part, before it is packed.
+const PART_BYTES_MAX: u64 = 8 << 20;
 /// Share of the memory for transfers that the entries of a part take: packed and unpacked, they fit
 /// into that for uploads where they are read again.
 const PART_SHARE: u64 = 8;
@@ -47,21 +48,20 @@ pub(crate) async fn run(shared: &Arc<Shared>, writer: WriterId, n: u64) -> Resul
     let parts = write_parts(shared, &name, &frozen).await?;
     shared.crash_point("parts-written").await;
     let manifest = Manifest {
-        region: name.region.clone(),
-        writer,
-        n,
+        name: name.clone(),
         created_ms,
         segments: frozen.segments.clone(),
         cursors: frozen
             .cursors
             .iter()
-            .map(|(key, cursor)| (key.region.clone(), key.writer, cursor.next_seq))
+            .map(|(key, cursor)| (key.clone(), cursor.next_seq))
             .collect(),
         flush_marks: frozen.marks.clone(),
         parts,
     };
     let bytes = manifest.encode()?;
-    put(shared, &name.key(CheckpointObject::Manifest), bytes).await?;
+    let key = name.key(CheckpointObject::Manifest);
+    shared.bucket().put(&key, bytes.into()).await?;
     shared.crash_point("manifest-written").await;
     let merged = frozen.merged;
     shared
@@ -76,8 +76,7 @@ async fn write_parts(
     name: &CheckpointName,
     frozen: &Arc<Frozen>,
 ) -> Result<Vec<PartFacts>, ColdError> {
-    let part_bytes = (shared.options.transfer_bytes() / PART_SHARE)
-        .min(shared.options.checkpoint_part_bytes as u64);
+    let part_bytes = (shared.options.transfer_bytes() / PART_SHARE).min(PART_BYTES_MAX);
     let rows_max = (part_bytes / ROW_BYTES).max(1024);
     let rows_max = usize::try_from(rows_max).unwrap_or(usize::MAX);
     let mut parts = Vec::new();
@@ -95,7 +94,8 @@ async fn write_parts(
         };
         after = last;
         let part = u32::try_from(parts.len()).unwrap_or(u32::MAX);
-        put(shared, &name.key(CheckpointObject::Part(part)), bytes).await?;
+        let key = name.key(CheckpointObject::Part(part));
+        shared.bucket().put(&key, bytes.into()).await?;
         parts.push(facts);
     }
 }
@@ -108,7 +108,7 @@ fn build_part(
     rows_max: usize,
 ) -> Result<Built, ColdError> {
     let mut part = PartBuilder::new();
-    while !part.is_full() && part.entries() < rows_max {
+    while part.entries() < rows_max {
         let page = frozen
             .scan
             .page(after, PAGE.min(rows_max - part.entries()))?;
@@ -116,9 +116,6 @@ fn build_part(
             break;
         }
         for entry in &page {
-            if part.is_full() {
-                break;
-            }
             // What is in no segment yet is this node's own business.
             if entry.segment != NOWHERE {
                 part.push(entry)?;
@@ -127,13 +124,6 @@ fn build_part(
         }
     }
     Ok((part.finish(), after))
-}
-
-async fn put(shared: &Shared, key: &ObjectKey, bytes: Vec<u8>) -> Result<(), ColdError> {
-    let body = Body::from(bytes);
-    let about = (Operation::Put, key.as_str(), body.len());
-    let call = shared.store.put(key, body.clone());
-    Ok(shared.call(about, call).await?)
 }
 
 /// Deletes the objects of all checkpoints of the region but the newest, and what is left of some
@@ -155,11 +145,7 @@ pub(crate) async fn remove_old(shared: &Shared) -> Result<(), ColdError> {
     let mut old: Vec<_> = objects.iter().filter(|(name, _)| is_old(name)).collect();
     old.sort_by_key(|(_, object)| *object);
     for (name, object) in old {
-        let key = name.key(*object);
-        let call = shared.store.delete(&key);
-        shared
-            .call((Operation::Delete, key.as_str(), 0), call)
-            .await?;
+        shared.bucket().delete(&name.key(*object)).await?;
         shared.crash_point("checkpoint-removed").await;
     }
     Ok(())

@@ -20,13 +20,14 @@ use tokio::time::Instant;
 use crate::checkpoint::{SegmentFacts, SegmentState};
 use crate::checkpointer;
 use crate::error::ColdError;
+use crate::follow::reconcile;
 use crate::footers;
 use crate::names::{SegmentName, WriterId};
 use crate::plan::{Plan, PlanInput, PlanLimits, Step, plan, tombstone_needed};
 use crate::segment::{SegmentBuilder, Version};
 use crate::shared::Shared;
 use crate::status::Counters;
-use crate::store::{Operation, StoreError, StoreErrorKind};
+use crate::store::{StoreError, StoreErrorKind};
 use crate::upload::{Names, Persistence, upload};
 use lease::Lease;
 use news::News;
@@ -310,7 +311,7 @@ impl Collector {
                     match rewriter.add(segment, facts, keep, &segments).await {
                         Ok(()) => {}
                         Err(error) if error.is_not_found() => {
-                            crate::follow::reconcile::gone(&self.shared, segment).await?;
+                            reconcile::gone(&self.shared, segment).await?;
                         }
                         Err(error @ ColdError::Segment { .. }) => {
                             tracing::error!(%error, "a segment cannot be rewritten");
@@ -334,7 +335,9 @@ impl Collector {
             return Ok(false);
         };
         let is_lost = matches!(facts.state, SegmentState::Lost { .. });
-        if is_lost && self.is_back(id, &facts.name).await? {
+        if is_lost && self.shared.exists(&facts.name.key()).await? {
+            // It may have been asked for where it never was, as in another bucket.
+            reconcile::set_state(&self.shared, id, SegmentState::Live).await?;
             return Ok(false);
         }
         let mut hashes = Vec::new();
@@ -351,16 +354,10 @@ impl Collector {
         let since_ms = self.shared.wall_ms();
         if facts.state == SegmentState::Live {
             let doomed = SegmentState::Doomed { since_ms };
-            self.shared
-                .blocking(move |shared| Ok(shared.index.set_state(id, doomed)?))
-                .await?;
+            reconcile::set_state(&self.shared, id, doomed).await?;
         }
         self.shared.crash_point("before-delete").await;
-        let key = facts.name.key();
-        let call = self.shared.store.delete(&key);
-        self.shared
-            .call((Operation::Delete, key.as_str(), 0), call)
-            .await?;
+        self.shared.bucket().delete(&facts.name.key()).await?;
         self.shared.crash_point("deleted").await;
         let is_known = !hashes.is_empty() || facts.live_entries == 0;
         self.shared
@@ -373,23 +370,6 @@ impl Collector {
         Counters::add(&self.shared.counters.collected_segments, 1);
         Counters::add(&self.shared.counters.collected_bytes, facts.size);
         Ok(!is_known)
-    }
-
-    /// Whether a segment that was lost is in the bucket again: it may have been asked for where it
-    /// never was, as in another bucket. Then it counts again.
-    async fn is_back(&self, id: u32, name: &SegmentName) -> Result<bool, ColdError> {
-        let key = name.key();
-        let call = self.shared.store.head(&key);
-        let about = (Operation::Head, key.as_str(), 0);
-        match self.shared.call(about, call).await {
-            Ok(_) => {}
-            Err(error) if error.kind == StoreErrorKind::NotFound => return Ok(false),
-            Err(error) => return Err(error.into()),
-        }
-        self.shared
-            .blocking(move |shared| Ok(shared.index.set_state(id, SegmentState::Live)?))
-            .await?;
-        Ok(true)
     }
 
     /// Removes entries that lead nowhere and hide nothing.
@@ -426,15 +406,11 @@ impl Collector {
     }
 
     async fn abort_old_uploads(&self) -> Result<(), StoreError> {
-        let call = self.shared.store.list_uploads(ALL);
-        let about = (Operation::ListUploads, ALL, 0);
-        let uploads = self.shared.call(about, call).await?;
+        let uploads = self.shared.bucket().list_uploads(ALL).await?;
         let now_ms = self.shared.wall_ms();
         for unfinished in uploads {
             if unfinished.started_ms.saturating_add(UPLOAD_AGE_MS) < now_ms {
-                let call = self.shared.store.abort_upload(&unfinished);
-                let about = (Operation::AbortUpload, unfinished.key.as_str(), 0);
-                self.shared.call(about, call).await?;
+                self.shared.bucket().abort_upload(&unfinished).await?;
             }
         }
         Ok(())

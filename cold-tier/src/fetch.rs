@@ -280,7 +280,7 @@ async fn attempt(
         }
         Ok(Err(error)) => error,
     };
-    shared.counters.note_error(&error);
+    shared.watched.note_error(&error);
     Landed::without(match error.kind {
         StoreErrorKind::NotFound => Fetched::Gone,
         // The object is shorter than the index says. Whatever else is answered, such as that there

@@ -23,12 +23,12 @@ use tokio::time::Instant;
 
 use crate::error::ColdError;
 use crate::footers;
-use crate::index::{Arrival, Cursor, WriterKey};
-use crate::names::SegmentName;
+use crate::index::{Arrival, Cursor};
+use crate::names::{SegmentName, WriterKey};
 use crate::segment::Footer;
 use crate::shared::Shared;
 use crate::status::Counters;
-use crate::store::{Continuation, Operation};
+use crate::store::Continuation;
 use schedule::{Asked, Candidate, Listing, Outcome, Step};
 
 /// How long to wait after the bucket failed.
@@ -319,10 +319,7 @@ impl Follower {
         let known = self.shared.index.cursors();
         let mut found = Vec::new();
         for name in names {
-            let key = WriterKey {
-                region: name.region.clone(),
-                writer: name.writer,
-            };
+            let key = name.writer_key();
             if self.shared.own_writers.lock().contains(&key) {
                 continue;
             }
@@ -415,8 +412,7 @@ async fn pass_gap(
 ) -> Result<u64, ColdError> {
     let prefix = format!("{}{}/", key.region.segments_prefix(), key.writer);
     let from = Continuation::after(&missing.key());
-    let call = shared.store.list(&prefix, Some(&from), 1);
-    let page = shared.call((Operation::List, &prefix, 0), call).await?;
+    let page = shared.bucket().list(&prefix, Some(&from), 1).await?;
     let found = page.objects.first();
     let next = found.and_then(|object| SegmentName::parse(object.key.as_str()));
     let cursor = Cursor {
@@ -439,6 +435,6 @@ pub(crate) fn note_unreadable(shared: &Shared, name: &SegmentName, error: &ColdE
     if shared.unreadable.lock().insert(name.clone()) {
         tracing::error!(%error, "a segment cannot be read");
         Counters::add(&shared.counters.unreadable_segments, 1);
-        shared.counters.note(error.to_string());
+        shared.watched.note(error.to_string());
     }
 }

@@ -8,7 +8,7 @@ use crate::error::ColdError;
 use crate::names::SegmentName;
 use crate::segment::{Footer, SegmentError, TAIL_LEN_GUESS, Tail, decode_tail, decoded_len};
 use crate::shared::Shared;
-use crate::store::{Operation, StoreErrorKind, Suffix};
+use crate::store::{StoreErrorKind, Suffix};
 
 /// Footers that are read at the same time when many are.
 const PARALLEL: usize = 16;
@@ -89,10 +89,7 @@ async fn fetch(
     name: &SegmentName,
     suffix_len: u64,
 ) -> Result<Option<Suffix>, ColdError> {
-    let key = name.key();
-    let call = shared.store.get_suffix(&key, suffix_len);
-    let about = (Operation::GetSuffix, key.as_str(), suffix_len);
-    match shared.call(about, call).await {
+    match shared.bucket().get_suffix(&name.key(), suffix_len).await {
         Err(error) if error.kind == StoreErrorKind::OutOfRange => Ok(None),
         suffix => Ok(suffix.map(Some)?),
     }

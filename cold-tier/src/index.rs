@@ -30,10 +30,10 @@ pub use aged::age_writers;
 pub use database::IndexError;
 pub use lost::LostCopy;
 pub(crate) use lost::{LostRow, NOWHERE};
-pub(crate) use parts::{Arrival, Cursor, Frozen, Merged, WriterKey};
+pub(crate) use parts::{Arrival, Cursor, Frozen, Merged};
 
 use crate::checkpoint::{IndexEntry, SegmentFacts, SegmentState};
-use crate::names::{KeyHash, SegmentName};
+use crate::names::{KeyHash, SegmentName, WriterKey};
 use crate::observer::ColdObserver;
 use crate::segment::{FlushMark, FooterEntry, MarkKey};
 use crate::spill::source::SpillCursor;
@@ -288,10 +288,7 @@ impl Index {
                 batch.put_meta(mark_key(mark.key()), mark.cutoff.to_le_bytes().to_vec());
             }
         }
-        let key = WriterKey {
-            region: arrival.name.region.clone(),
-            writer: arrival.name.writer,
-        };
+        let key = arrival.name.writer_key();
         // A repetition must not move it back.
         let cursor = arrival.cursor.map(|cursor| match writer.cursors.get(&key) {
             Some(present) if present.next_seq > cursor.next_seq => *present,

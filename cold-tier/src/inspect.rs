@@ -12,7 +12,7 @@ use crate::footers;
 use crate::names::SegmentName;
 use crate::segment::{FooterEntry, HEADER_LEN, SegmentError, TRAILER_LEN, verify as verify_bytes};
 use crate::shared::Shared;
-use crate::store::{Operation, StoreErrorKind};
+use crate::store::StoreErrorKind;
 
 /// A segment, as its footer tells it.
 #[derive(Clone, Debug)]
@@ -120,13 +120,11 @@ impl ColdTier {
     ) -> BoxFuture<'a, Result<Option<SegmentCheck>, ColdError>> {
         Box::pin(async move {
             let shared = &self.shared;
-            let key = name.key();
             let known = shared.index.table().number(name);
             let size = known.and_then(|id| Some(shared.index.table().facts(id)?.size));
             let size = size.unwrap_or(shared.options.segment_target_bytes);
             let _held = shared.reads.hold(size).await;
-            let about = (Operation::Get, key.as_str(), size);
-            let bytes = match shared.call(about, shared.store.get(&key)).await {
+            let bytes = match shared.bucket().get(&name.key()).await {
                 Ok(bytes) => bytes,
                 Err(error) if error.kind == StoreErrorKind::NotFound => return Ok(None),
                 Err(error) => return Err(error.into()),

@@ -193,6 +193,15 @@ impl fmt::Debug for WriterId {
     }
 }
 
+/// A writer, and where it runs.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WriterKey {
+    /// Its region.
+    pub region: Region,
+    /// Its id.
+    pub writer: WriterId,
+}
+
 /// A segment. Ordered as the keys are listed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SegmentName {
@@ -240,12 +249,12 @@ impl SegmentName {
         Self::parse(text).or_else(|| Self::parse(&format!("{SEGMENTS}{text}.seg")))
     }
 
-    /// The next segment of the same writer.
+    /// Its writer, and where that runs.
     #[must_use]
-    pub fn next(&self) -> Self {
-        Self {
-            seq: self.seq.saturating_add(1),
-            ..self.clone()
+    pub fn writer_key(&self) -> WriterKey {
+        WriterKey {
+            region: self.region.clone(),
+            writer: self.writer,
         }
     }
 }

@@ -79,9 +79,6 @@ pub struct ColdOptions {
     pub restore: RestoreFrom,
     /// Segments merged since the last checkpoint that make a new one due.
     pub checkpoint_segments: u64,
-    /// Most bytes of entries in a part of a checkpoint, before it is packed; less where there is
-    /// little memory.
-    pub checkpoint_part_bytes: usize,
     /// Wall clock for expiry and ages, monotonic clock for waits.
     pub clock: Clock,
     /// Whether blocking work runs in place instead of on a pool: for simulated time.
@@ -118,7 +115,6 @@ impl ColdOptions {
             segment_target_bytes: 16 << 20,
             restore: RestoreFrom::Checkpoint,
             checkpoint_segments: 256,
-            checkpoint_part_bytes: 8 << 20,
             clock: Clock::system(),
             #[cfg(any(test, feature = "test-util"))]
             inline_blocking: false,

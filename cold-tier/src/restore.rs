@@ -10,14 +10,14 @@ mod spool;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::checkpoint::{Manifest, PART_LEN_MAX, PartEntries, PartFacts, ROW_LEN, decode_part};
+use crate::checkpoint::{Manifest, PartFacts, ROW_LEN, decode_part};
 use crate::error::ColdError;
 use crate::follow::reconcile;
-use crate::index::{Cursor, IndexError, WriterKey};
-use crate::names::{CHECKPOINTS, CheckpointName, CheckpointObject};
+use crate::index::{Cursor, IndexError};
+use crate::names::{CHECKPOINTS, CheckpointName, CheckpointObject, WriterKey};
 use crate::options::RestoreFrom;
 use crate::shared::Shared;
-use crate::store::{ObjectKey, Operation, PAGE_MAX};
+use crate::store::ObjectMeta;
 use spool::Spool;
 
 /// How often a checkpoint is tried that the bucket lists and does not give; and if more tries may
@@ -96,22 +96,13 @@ pub(crate) async fn checkpoints(shared: &Shared) -> Result<Vec<CheckpointName>, 
 pub(crate) async fn checkpoint_objects(
     shared: &Shared,
 ) -> Result<Vec<(CheckpointName, CheckpointObject)>, ColdError> {
-    let mut found = Vec::new();
-    let mut from = None;
-    loop {
-        let call = shared.store.list(CHECKPOINTS, from.as_ref(), PAGE_MAX);
-        let page = shared.call((Operation::List, CHECKPOINTS, 0), call).await?;
-        let parsed = page.objects.iter();
-        found.extend(parsed.filter_map(|object| CheckpointName::parse(object.key.as_str())));
-        match page.next {
-            Some(next) => from = Some(next),
-            None => return Ok(found),
-        }
-    }
+    let parse = |object: ObjectMeta| CheckpointName::parse(object.key.as_str());
+    Ok(shared.list_all(CHECKPOINTS, parse).await?)
 }
 
 async fn restore(shared: &Arc<Shared>, name: &CheckpointName) -> Result<u64, ColdError> {
-    let bytes = get(shared, &name.key(CheckpointObject::Manifest)).await?;
+    let key = name.key(CheckpointObject::Manifest);
+    let bytes = shared.bucket().get(&key).await?;
     let manifest = Manifest::decode(&bytes)?;
     drop(bytes);
     let part_bytes = manifest.parts.iter().map(bytes_in_memory).max();
@@ -119,7 +110,8 @@ async fn restore(shared: &Arc<Shared>, name: &CheckpointName) -> Result<u64, Col
     let mut spool = blocking_io(shared, |shared| Spool::create(&shared.options.dir)).await?;
     for (index, facts) in manifest.parts.iter().enumerate() {
         let part = u32::try_from(index).unwrap_or(u32::MAX);
-        let bytes = get(shared, &name.key(CheckpointObject::Part(part))).await?;
+        let key = name.key(CheckpointObject::Part(part));
+        let bytes = shared.bucket().get(&key).await?;
         let facts = *facts;
         let checked = shared
             .blocking(move |_| {
@@ -149,35 +141,29 @@ async fn blocking_io<T: Send + 'static>(
     done.map_err(|error| IndexError::Io(error).into())
 }
 
-async fn get(shared: &Shared, key: &ObjectKey) -> Result<bytes::Bytes, ColdError> {
-    let call = shared.store.get(key);
-    let about = (Operation::Get, key.as_str(), PART_LEN_MAX as u64);
-    Ok(shared.call(about, call).await?)
-}
-
 fn ingest(shared: &Shared, manifest: &Manifest, spool: &Spool) -> Result<u64, ColdError> {
     let decoded = manifest.parts.iter().enumerate().map(|(index, facts)| {
         let bytes = spool.read(index)?;
         decode_part(&bytes, facts).map_err(|error| IndexError::Broken(error.to_string()))
     });
-    let entries = decoded.flat_map(|part| match part {
-        Ok(entries) => Rows::Entries(entries),
-        Err(error) => Rows::Failed(Some(error)),
+    let entries = decoded.flat_map(|part| {
+        let (entries, error) = match part {
+            Ok(entries) => (Some(entries), None),
+            Err(error) => (None, Some(Err(error))),
+        };
+        error
+            .into_iter()
+            .chain(entries.into_iter().flatten().map(Ok))
     });
-    let created_ms = manifest.created_ms;
     let cursors: Vec<(WriterKey, Cursor)> = manifest
         .cursors
         .iter()
-        .map(|(region, writer, next_seq)| {
-            let key = WriterKey {
-                region: region.clone(),
-                writer: *writer,
-            };
+        .map(|(key, next_seq)| {
             let cursor = Cursor {
                 next_seq: *next_seq,
-                last_new_ms: created_ms,
+                last_new_ms: manifest.created_ms,
             };
-            (key, cursor)
+            (key.clone(), cursor)
         })
         .collect();
     for mark in &manifest.flush_marks {
@@ -188,21 +174,4 @@ fn ingest(shared: &Shared, manifest: &Manifest, spool: &Spool) -> Result<u64, Co
             .index
             .restore(&manifest.segments, &cursors, &manifest.flush_marks, entries);
     Ok(restored?)
-}
-
-/// The entries of a part, or why there are none.
-enum Rows {
-    Entries(PartEntries),
-    Failed(Option<IndexError>),
-}
-
-impl Iterator for Rows {
-    type Item = Result<crate::checkpoint::IndexEntry, IndexError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        match self {
-            Self::Entries(entries) => entries.next().map(Ok),
-            Self::Failed(error) => error.take().map(Err),
-        }
-    }
 }

@@ -21,10 +21,9 @@ use crate::error::ColdError;
 use crate::fetch::{Durations, Landed};
 use crate::flight::Flights;
 use crate::follow::announced::{Announced, Announcement};
-use crate::health::Health;
-use crate::index::{Index, IndexError, WriterKey};
+use crate::index::{Index, IndexError};
 use crate::memory::MemoryGate;
-use crate::names::{KeyHash, SegmentName, WriterId};
+use crate::names::{KeyHash, SegmentName, WriterId, WriterKey};
 use crate::observer::ColdObserver;
 use crate::options::ColdOptions;
 use crate::plan::part_of_budget;
@@ -34,17 +33,14 @@ use crate::segment::FlushMark;
 use crate::spill::Command;
 use crate::spill::source::SpillSource;
 use crate::status::{Counters, FirstReading, RefusedFooter};
-use crate::store::{ObjectStore, Operation, StoreError, StoreErrorKind, StoreFuture};
+use crate::store::{
+    ObjectKey, ObjectMeta, ObjectStore, PAGE_MAX, StoreError, StoreErrorKind, WatchedStore,
+};
 
 /// Threads for calls that block: the index and the queue of the node.
 const BLOCKING_THREADS: usize = 2;
 /// Calls that wait for a thread.
 const BLOCKING_QUEUE_MAX: usize = 256;
-
-/// How long a call to the bucket may take, and how much longer for each byte moved: a slow line of
-/// 1 MiB/s is waited for.
-const CALL_TIMEOUT: Duration = Duration::from_secs(30);
-const CALL_BYTES_PER_MS: u64 = 1 << 10;
 
 /// How far the tier is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +65,9 @@ pub(crate) struct Running {
 /// The shared part.
 pub(crate) struct Shared {
     pub(crate) options: ColdOptions,
+    /// The bucket as clients' reads ask it: they have a deadline of their own.
     pub(crate) store: Arc<dyn ObjectStore>,
+    pub(crate) watched: WatchedStore,
     pub(crate) observer: Arc<dyn ColdObserver>,
     pub(crate) index: Index,
     pub(crate) breaker: Mutex<Breaker<Duration>>,
@@ -103,9 +101,6 @@ pub(crate) struct Shared {
     pub(crate) random: Mutex<SplitMix64>,
     pub(crate) running: OnceLock<Running>,
     index_failed: AtomicBool,
-    /// Whether segments can be put, and whether anything else works.
-    puts: Health,
-    others: Health,
     pool: Option<BlockingPool>,
 }
 
@@ -166,9 +161,8 @@ impl Shared {
             random: Mutex::new(SplitMix64::from_entropy()),
             running: OnceLock::new(),
             index_failed: AtomicBool::new(false),
-            puts: Health::default(),
-            others: Health::default(),
             pool,
+            watched: WatchedStore::new(Arc::clone(&store), options.clock.clone()),
             options,
             store,
             observer,
@@ -247,9 +241,13 @@ impl Shared {
     pub(crate) fn mint_writer(&self) -> WriterId {
         let random = u128::from(self.random_u64()) << 64 | u128::from(self.random_u64());
         let writer = WriterId::mint(self.wall_ms(), random);
-        let region = self.options.region.clone();
-        self.own_writers.lock().insert(WriterKey { region, writer });
+        self.own_writers.lock().insert(self.writer_key(writer));
         writer
+    }
+
+    fn writer_key(&self, writer: WriterId) -> WriterKey {
+        let region = self.options.region.clone();
+        WriterKey { region, writer }
     }
 
     /// Tells other members of a writer of this node before it has its first segment, so that they
@@ -268,8 +266,10 @@ impl Shared {
         });
     }
 
-    /// Tells them no more of a writer that will have no further segment.
+    /// Tells them no more of a writer that will have no further segment. From now on it is followed
+    /// like any other: a segment of it may be in the bucket all the same.
     pub(crate) fn withdraw_writer(&self, writer: WriterId) {
+        self.own_writers.lock().remove(&self.writer_key(writer));
         self.announcement.send_modify(|told| {
             told.writers.remove(&writer);
         });
@@ -309,28 +309,37 @@ impl Shared {
         self.index_failed.load(Ordering::Acquire)
     }
 
-    /// Makes a call to the bucket with a deadline. `bytes` is how many are moved at most.
-    pub(crate) async fn call<T>(
+    /// The bucket for everything but clients' reads.
+    pub(crate) fn bucket(&self) -> &dyn ObjectStore {
+        &self.watched
+    }
+
+    /// What `pick` takes of all objects below a prefix, in the order of their keys.
+    pub(crate) async fn list_all<T>(
         &self,
-        (operation, subject, bytes): (Operation, &str, u64),
-        call: StoreFuture<'_, T>,
-    ) -> Result<T, StoreError> {
-        let limit = CALL_TIMEOUT + Duration::from_millis(bytes / CALL_BYTES_PER_MS);
-        let result = match tokio::time::timeout(limit, call).await {
-            Ok(result) => result,
-            Err(_) => Err(StoreError::new(operation, subject, StoreErrorKind::Timeout)),
-        };
-        let now_ms = self.options.clock.monotonic_ms();
-        let is_put = matches!(operation, Operation::Put | Operation::PutIfAbsent);
-        let health = if is_put { &self.puts } else { &self.others };
-        match &result {
-            Err(error) if !is_answer(error.kind) => health.failed(now_ms),
-            _ => health.worked(),
+        prefix: &str,
+        pick: impl Fn(ObjectMeta) -> Option<T>,
+    ) -> Result<Vec<T>, StoreError> {
+        let mut found = Vec::new();
+        let mut from = None;
+        loop {
+            let page = self.bucket().list(prefix, from.as_ref(), PAGE_MAX).await?;
+            found.extend(page.objects.into_iter().filter_map(&pick));
+            match page.next {
+                Some(next) => from = Some(next),
+                None => return Ok(found),
+            }
         }
-        if let Err(error) = &result {
-            self.counters.note_error(error);
+    }
+
+    /// Whether there is an object of that key; the answer for the object itself counts more than a
+    /// list.
+    pub(crate) async fn exists(&self, key: &ObjectKey) -> Result<bool, StoreError> {
+        match self.bucket().head(key).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind == StoreErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
         }
-        result
     }
 
     /// Whether nothing can be brought into the bucket at present.
@@ -339,23 +348,24 @@ impl Shared {
         // Before everything was followed nothing is put.
         let is_waiting = !self.progress.borrow().is_caught_up;
         self.index_failed()
-            || self.puts.is_failing(now_ms)
-            || (is_waiting && self.others.is_failing(now_ms))
+            || self.watched.puts.is_failing(now_ms)
+            || (is_waiting && self.watched.others.is_failing(now_ms))
     }
 
     /// How far the index is from being complete for the first time.
     pub(crate) fn first_reading(&self) -> FirstReading {
+        let now_ms = self.options.clock.monotonic_ms();
         if self.is_ready() {
             FirstReading::Done
         } else if self.index_failed() {
             FirstReading::IndexFailed
         } else if self.refused.lock().is_some() {
             FirstReading::Refused
-        } else if self.others.is_failing(self.options.clock.monotonic_ms()) {
+        } else if self.watched.others.is_failing(now_ms) {
             FirstReading::Failing
         } else {
             FirstReading::UnderWay {
-                is_answered: self.others.has_worked(),
+                is_answered: self.watched.others.has_worked(),
             }
         }
     }
@@ -392,16 +402,5 @@ impl Shared {
 
 /// Whether the bucket answers, and the answer is no.
 fn is_refusal(error: &StoreError) -> bool {
-    !error.is_retryable() && !is_answer(error.kind)
-}
-
-/// Whether a failure is an answer to what was asked, rather than none.
-fn is_answer(kind: StoreErrorKind) -> bool {
-    matches!(
-        kind,
-        StoreErrorKind::NotFound
-            | StoreErrorKind::AlreadyExists
-            | StoreErrorKind::Unsupported
-            | StoreErrorKind::OutOfRange
-    )
+    !error.is_retryable() && !error.kind.is_answer()
 }

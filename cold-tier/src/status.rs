@@ -4,11 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use fonn_base::breaker::Position;
-use parking_lot::Mutex;
 
 use crate::names::SegmentName;
 use crate::spill::source::Backlog;
-use crate::store::StoreError;
 
 /// At most this part of cold reads (1/20) is sent a second time.
 const HEDGED_PART: u64 = 20;
@@ -16,21 +14,6 @@ const HEDGED_PART: u64 = 20;
 impl Counters {
     pub(crate) fn add(counter: &AtomicU64, count: u64) {
         counter.fetch_add(count, Ordering::Relaxed);
-    }
-
-    pub(crate) fn note_error(&self, error: &StoreError) {
-        use crate::store::StoreErrorKind as Kind;
-        // Followers and collectors ask for what may not be there.
-        if !matches!(
-            error.kind,
-            Kind::NotFound | Kind::AlreadyExists | Kind::Unsupported
-        ) {
-            self.note(error.to_string());
-        }
-    }
-
-    pub(crate) fn note(&self, message: String) {
-        *self.last_error.lock() = Some(message);
     }
 
     /// Whether one more read may be sent a second time.
@@ -161,8 +144,6 @@ macro_rules! counters {
             $(pub(crate) $name: AtomicU64,)*
             /// How long uploads took lately: smoothed, in milliseconds.
             pub(crate) upload_ms: AtomicU64,
-            /// The last failure of the bucket or the index.
-            pub(crate) last_error: Mutex<Option<String>>,
         }
 
         impl Counters {

@@ -35,6 +35,7 @@ pub mod s3_server;
 #[cfg(any(test, feature = "test-util"))]
 pub mod suite;
 pub mod url;
+mod watched;
 
 use std::fmt;
 use std::ops::Range;
@@ -59,6 +60,7 @@ pub use retry::RetryStore;
 #[cfg(feature = "s3")]
 pub use s3::S3Store;
 pub use url::Location;
+pub(crate) use watched::WatchedStore;
 
 /// Most objects in a page of a list, as in S3.
 pub const PAGE_MAX: usize = 1000;

@@ -21,8 +21,8 @@ use crate::fetch::{self, Fetched, Found, Location, Reading};
 use crate::follow::Follower;
 use crate::follow::announced::{Announcement, CatchUp};
 use crate::follow::reconcile;
-use crate::index::{Index, IndexError, LostCopy, WriterKey};
-use crate::names::{KeyHash, SegmentName};
+use crate::index::{Index, IndexError, LostCopy};
+use crate::names::{KeyHash, SegmentName, WriterKey};
 use crate::observer::ColdObserver;
 use crate::options::ColdOptions;
 use crate::segment::{FlushMark, Version};
@@ -117,7 +117,7 @@ impl ColdTier {
             Ok(Some(entry)) => entry,
             Ok(None) => return Found::Absent,
             Err(error) => {
-                shared.counters.note(error.to_string());
+                shared.watched.note(error.to_string());
                 return Found::Absent;
             }
         };
@@ -389,7 +389,7 @@ impl ColdTier {
             backlog,
             backlog_age: backlog.age(now_ms),
             breaker: shared.breaker.lock().position(),
-            last_error: shared.counters.last_error.lock().clone(),
+            last_error: shared.watched.last_error(),
             is_collector: shared.is_collector.load(Ordering::Relaxed),
             upload_memory_bytes: shared.uploads.used_bytes(),
             read_memory_bytes: shared.reads.used_bytes(),

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use crate::error::ColdError;
 use crate::follow::reconcile;
 use crate::footers;
-use crate::index::{Arrival, Cursor, WriterKey};
+use crate::index::{Arrival, Cursor};
 use crate::names::{KeyHash, SegmentName, WriterId};
 use crate::segment::{
     HEADER_LEN, Record, SealedSegment, SegmentBuilder, SegmentError, SegmentHeader, Tail, Version,
@@ -69,15 +69,9 @@ impl Names {
     }
 
     /// Begins anew as another writer: a name was given out whose segment will not appear.
-    /// The old one is followed like any other: a segment of it may be in the bucket all the same.
     pub(crate) fn abandon(&mut self, shared: &Shared) {
         if let Some(writer) = self.writer.take() {
             shared.withdraw_writer(writer);
-            let region = shared.options.region.clone();
-            shared
-                .own_writers
-                .lock()
-                .remove(&WriterKey { region, writer });
         }
         self.next_seq = 0;
     }
@@ -169,10 +163,7 @@ async fn remove_torn(shared: &Shared, name: &SegmentName) {
         Err(ColdError::Segment { .. }) => {}
         Ok(_) | Err(_) => return,
     }
-    let key = name.key();
-    let call = shared.store.delete(&key);
-    let about = (Operation::Delete, key.as_str(), 0);
-    match shared.call(about, call).await {
+    match shared.bucket().delete(&name.key()).await {
         Ok(()) => {
             shared.unreadable.lock().remove(name);
         }
@@ -292,14 +283,9 @@ async fn put(
         }
         shared.crash_point("before-put").await;
         let result = if is_conditional {
-            let call = shared.store.put_if_absent(&key, body.clone());
-            let about = (Operation::PutIfAbsent, key.as_str(), sealed.len);
-            shared.call(about, call).await
+            shared.bucket().put_if_absent(&key, body.clone()).await
         } else {
-            let call = shared.store.put(&key, body.clone());
-            shared
-                .call((Operation::Put, key.as_str(), sealed.len), call)
-                .await
+            shared.bucket().put(&key, body.clone()).await
         };
         let error = match result {
             Ok(()) => return Ok(Put::Done),
@@ -336,9 +322,7 @@ async fn put(
 async fn is_there(shared: &Shared, sealed: &SealedSegment) -> Result<Option<bool>, StoreError> {
     let key = sealed.footer.header.name().key();
     let tail_len = sealed.len - (HEADER_LEN as u64 + sealed.footer.data_len);
-    let call = shared.store.get_suffix(&key, tail_len);
-    let about = (Operation::GetSuffix, key.as_str(), tail_len);
-    match shared.call(about, call).await {
+    match shared.bucket().get_suffix(&key, tail_len).await {
         Ok(suffix) if suffix.object_size_bytes != sealed.len => Ok(Some(false)),
         Ok(suffix) => match decode_tail(&suffix.bytes, suffix.object_size_bytes) {
             Ok(Tail::Complete(footer)) => Ok(Some(footer == sealed.footer)),

@@ -87,9 +87,7 @@ async fn write_checkpoint(store: &dyn ObjectStore, region: &Region) -> u64 {
         state: SegmentState::Live,
     };
     let manifest = Manifest {
-        region: region.clone(),
-        writer,
-        n: 0,
+        name: checkpoint.clone(),
         created_ms: 1,
         segments: vec![(0, facts)],
         cursors: Vec::new(),

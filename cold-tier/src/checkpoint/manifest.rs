@@ -5,7 +5,7 @@
 use fonn_codec::{CodecSpec, Frame, checksum};
 
 use crate::checkpoint::{CheckpointError, FORMAT, PartFacts};
-use crate::names::{CheckpointName, KeyHash, Region, SegmentName, WriterId};
+use crate::names::{CheckpointName, KeyHash, Region, SegmentName, WriterId, WriterKey};
 use crate::segment::fields::Fields;
 use crate::segment::{FlushMark, Version};
 
@@ -74,18 +74,14 @@ pub enum SegmentState {
 /// What a checkpoint covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
-    /// Where its writer runs.
-    pub region: Region,
-    /// Its writer.
-    pub writer: WriterId,
-    /// Counts the writer's checkpoints.
-    pub n: u64,
+    /// The checkpoint's name.
+    pub name: CheckpointName,
     /// When it was begun: Unix time in milliseconds.
     pub created_ms: u64,
     /// The segments by the numbers that the entries know them by, in their order.
     pub segments: Vec<(u32, SegmentFacts)>,
     /// The number of the next segment to follow, for each writer.
-    pub cursors: Vec<(Region, WriterId, u64)>,
+    pub cursors: Vec<(WriterKey, u64)>,
     /// The flushes and purges known, by [`FlushMark::key`].
     pub flush_marks: Vec<FlushMark>,
     /// The parts, in the order of their hashes.
@@ -93,16 +89,6 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// The checkpoint's name.
-    #[must_use]
-    pub fn name(&self) -> CheckpointName {
-        CheckpointName {
-            region: self.region.clone(),
-            writer: self.writer,
-            n: self.n,
-        }
-    }
-
     /// The object's bytes.
     ///
     /// # Errors
@@ -111,9 +97,8 @@ impl Manifest {
     pub fn encode(&self) -> Result<Vec<u8>, CheckpointError> {
         self.check_order()?;
         let mut payload = Vec::new();
-        put_region(&mut payload, &self.region);
-        payload.extend_from_slice(self.writer.as_bytes());
-        payload.extend_from_slice(&self.n.to_le_bytes());
+        put_writer(&mut payload, &self.name.region, self.name.writer);
+        payload.extend_from_slice(&self.name.n.to_le_bytes());
         payload.extend_from_slice(&self.created_ms.to_le_bytes());
         for count in [
             self.segments.len(),
@@ -128,9 +113,8 @@ impl Manifest {
             payload.extend_from_slice(&id.to_le_bytes());
             facts.encode_into(&mut payload);
         }
-        for (region, writer, next) in &self.cursors {
-            put_region(&mut payload, region);
-            payload.extend_from_slice(writer.as_bytes());
+        for (key, next) in &self.cursors {
+            put_writer(&mut payload, &key.region, key.writer);
             payload.extend_from_slice(&next.to_le_bytes());
         }
         for mark in &self.flush_marks {
@@ -205,17 +189,14 @@ impl Manifest {
     }
 
     fn decode_payload(fields: &mut Fields<'_>) -> Option<Self> {
-        let region = take_region(fields)?;
-        let writer = take_writer(fields)?;
+        let WriterKey { region, writer } = take_writer(fields)?;
         let n = fields.u64()?;
         let created_ms = fields.u64()?;
         let counts = [fields.u32()?, fields.u32()?, fields.u32()?, fields.u32()?];
         let [segments, cursors, marks, parts] = counts;
         // Vectors grow with what is there, not with what a count claims.
         let mut manifest = Self {
-            region,
-            writer,
-            n,
+            name: CheckpointName { region, writer, n },
             created_ms,
             segments: Vec::new(),
             cursors: Vec::new(),
@@ -227,9 +208,8 @@ impl Manifest {
             manifest.segments.push((id, SegmentFacts::take(fields)?));
         }
         for _ in 0..cursors {
-            let region = take_region(fields)?;
-            let writer = take_writer(fields)?;
-            manifest.cursors.push((region, writer, fields.u64()?));
+            let key = take_writer(fields)?;
+            manifest.cursors.push((key, fields.u64()?));
         }
         for _ in 0..marks {
             manifest.flush_marks.push(FlushMark {
@@ -270,8 +250,7 @@ impl Manifest {
 impl SegmentFacts {
     /// Appends the facts to `out`, as they are in a manifest; an index may store them alike.
     pub fn encode_into(&self, out: &mut Vec<u8>) {
-        put_region(out, &self.name.region);
-        out.extend_from_slice(self.name.writer.as_bytes());
+        put_writer(out, &self.name.region, self.name.writer);
         out.extend_from_slice(&self.name.seq.to_le_bytes());
         for bytes in [self.size, self.data_len, self.live_bytes] {
             out.extend_from_slice(&bytes.to_le_bytes());
@@ -309,10 +288,11 @@ impl SegmentFacts {
     }
 
     fn take(fields: &mut Fields<'_>) -> Option<Self> {
+        let WriterKey { region, writer } = take_writer(fields)?;
         Some(Self {
             name: SegmentName {
-                region: take_region(fields)?,
-                writer: take_writer(fields)?,
+                region,
+                writer,
                 seq: fields.u64()?,
             },
             size: fields.u64()?,
@@ -336,19 +316,20 @@ impl SegmentFacts {
     }
 }
 
-fn put_region(out: &mut Vec<u8>, region: &Region) {
+fn put_writer(out: &mut Vec<u8>, region: &Region, writer: WriterId) {
     out.push(region.as_str().len() as u8);
     out.extend_from_slice(region.as_str().as_bytes());
+    out.extend_from_slice(writer.as_bytes());
 }
 
-fn take_region(fields: &mut Fields<'_>) -> Option<Region> {
+fn take_writer(fields: &mut Fields<'_>) -> Option<WriterKey> {
     let len = usize::from(fields.u8()?);
-    std::str::from_utf8(fields.bytes(len)?).ok()?.parse().ok()
-}
-
-fn take_writer(fields: &mut Fields<'_>) -> Option<WriterId> {
-    let bytes = fields.bytes(WriterId::LEN)?;
-    std::str::from_utf8(bytes).ok()?.parse().ok()
+    let region = std::str::from_utf8(fields.bytes(len)?).ok()?;
+    let writer = std::str::from_utf8(fields.bytes(WriterId::LEN)?).ok()?;
+    Some(WriterKey {
+        region: region.parse().ok()?,
+        writer: writer.parse().ok()?,
+    })
 }
 
 pub(super) fn check_format(part: &'static str, found: u32) -> Result<(), CheckpointError> {

@@ -62,7 +62,7 @@ impl PartBuilder {
     /// [`CheckpointError::Order`] if its hash is not higher than the last one,
     /// [`CheckpointError::Full`] if it does not fit; the part is as it was then.
     pub fn push(&mut self, entry: &IndexEntry) -> Result<(), CheckpointError> {
-        if self.is_full() {
+        if self.entries() >= ENTRIES_MAX {
             return Err(CheckpointError::Full);
         }
         let first = match self.ends {
@@ -80,18 +80,6 @@ impl PartBuilder {
     #[must_use]
     pub fn entries(&self) -> usize {
         self.rows.len() / ROW_LEN
-    }
-
-    /// Whether it takes no more entries.
-    #[must_use]
-    pub fn is_full(&self) -> bool {
-        self.entries() >= ENTRIES_MAX
-    }
-
-    /// Whether it has no entries.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.rows.is_empty()
     }
 
     /// The object's bytes, and what the manifest says of them. None without entries: such a part is
@@ -209,11 +197,4 @@ impl Iterator for PartEntries {
         self.at = end;
         Some(entry)
     }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = self.rows.len().saturating_sub(self.at) / ROW_LEN;
-        (left, Some(left))
-    }
 }
-
-impl ExactSizeIterator for PartEntries {}

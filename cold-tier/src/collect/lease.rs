@@ -11,7 +11,7 @@ use bytes::Bytes;
 use crate::error::ColdError;
 use crate::names::WriterId;
 use crate::shared::Shared;
-use crate::store::{Body, ObjectKey, Operation, StoreError, StoreErrorKind};
+use crate::store::{Body, ObjectKey, StoreErrorKind};
 
 /// How long a lease holds without being renewed.
 pub(super) const TTL: Duration = Duration::from_secs(900);
@@ -68,9 +68,7 @@ impl Lease {
 
     /// Whether this node holds the lease, renewing or taking it if it may.
     pub(super) async fn hold(&self, shared: &Shared) -> Result<bool, ColdError> {
-        let call = shared.store.get(&self.key);
-        let about = (Operation::Get, self.key.as_str(), 0);
-        let (is_there, found) = match shared.call(about, call).await {
+        let (is_there, found) = match shared.bucket().get(&self.key).await {
             Ok(bytes) => (true, parse(&bytes)),
             Err(error) if error.kind == StoreErrorKind::NotFound => (false, None),
             Err(error) => return Err(error.into()),
@@ -80,35 +78,27 @@ impl Lease {
             Action::Leave => Ok(false),
             Action::Hold => Ok(true),
             Action::Renew => {
-                self.write(shared, now_ms).await?;
+                shared.bucket().put(&self.key, self.body(now_ms)).await?;
                 Ok(true)
             }
             // Another one may do the same just now: the next look decides.
             Action::Take if is_there => {
-                self.write(shared, now_ms).await?;
+                shared.bucket().put(&self.key, self.body(now_ms)).await?;
                 Ok(false)
             }
             Action::Take => {
-                let call = shared.store.put_if_absent(&self.key, self.body(now_ms));
-                let about = (Operation::PutIfAbsent, self.key.as_str(), 0);
-                match shared.call(about, call).await {
+                let body = self.body(now_ms);
+                match shared.bucket().put_if_absent(&self.key, body).await {
                     Ok(()) => Ok(true),
                     Err(error) if error.kind == StoreErrorKind::AlreadyExists => Ok(false),
                     Err(error) if error.kind == StoreErrorKind::Unsupported => {
-                        self.write(shared, now_ms).await?;
+                        shared.bucket().put(&self.key, self.body(now_ms)).await?;
                         Ok(false)
                     }
                     Err(error) => Err(error.into()),
                 }
             }
         }
-    }
-
-    async fn write(&self, shared: &Shared, now_ms: u64) -> Result<(), StoreError> {
-        let call = shared.store.put(&self.key, self.body(now_ms));
-        shared
-            .call((Operation::Put, self.key.as_str(), 0), call)
-            .await
     }
 
     fn body(&self, now_ms: u64) -> Body {

@@ -14,7 +14,7 @@ use crate::error::ColdError;
 use crate::names::{READS, WriterId, parse_reads_key};
 use crate::reads::{self, LEN_MAX};
 use crate::shared::Shared;
-use crate::store::{Body, ObjectKey, ObjectMeta, Operation, PAGE_MAX, StoreErrorKind};
+use crate::store::{Body, ObjectKey, StoreErrorKind};
 
 /// What was told so long ago, in milliseconds, is of a node that is gone: it counts in the index,
 /// and is deleted.
@@ -54,8 +54,7 @@ impl News {
         self.told_at = Some(Instant::now());
         let key = shared.options.region.reads_key(me);
         let body = Body::from(text.into_bytes());
-        let about = (Operation::Put, key.as_str(), body.len());
-        if let Err(error) = shared.call(about, shared.store.put(&key, body)).await {
+        if let Err(error) = shared.bucket().put(&key, body).await {
             tracing::debug!(%error, "what was read here cannot be told");
             shared.own_reads.lock().keep_news();
         }
@@ -69,7 +68,7 @@ impl News {
     }
 
     async fn try_hear(&mut self, shared: &Shared, me: WriterId) -> Result<(), ColdError> {
-        let objects = list(shared).await?;
+        let objects = shared.list_all(READS, Some).await?;
         let own = shared.options.region.reads_key(me);
         let now_ms = shared.wall_ms();
         for object in &objects {
@@ -85,9 +84,7 @@ impl News {
             }
             let is_old = object.modified_ms.saturating_add(AGE_MAX_MS) < now_ms;
             if is_old && region == shared.options.region {
-                let call = shared.store.delete(&object.key);
-                let about = (Operation::Delete, object.key.as_str(), 0);
-                shared.call(about, call).await?;
+                shared.bucket().delete(&object.key).await?;
             }
         }
         let is_there = |key: &ObjectKey| objects.iter().any(|object| object.key == *key);
@@ -96,26 +93,8 @@ impl News {
     }
 }
 
-async fn list(shared: &Shared) -> Result<Vec<ObjectMeta>, ColdError> {
-    let mut found = Vec::new();
-    let mut from = None;
-    loop {
-        let call = shared.store.list(READS, from.as_ref(), PAGE_MAX);
-        let page = shared.call((Operation::List, READS, 0), call).await?;
-        found.extend(page.objects);
-        match page.next {
-            Some(next) => from = Some(next),
-            None => return Ok(found),
-        }
-    }
-}
-
 async fn hear_one(shared: &Shared, key: &ObjectKey, now_ms: u64) -> Result<(), ColdError> {
-    let call = shared.store.get(key);
-    let bytes = match shared
-        .call((Operation::Get, key.as_str(), LEN_MAX), call)
-        .await
-    {
+    let bytes = match shared.bucket().get(key).await {
         Ok(bytes) => bytes,
         // Deleted since it was listed.
         Err(error) if error.kind == StoreErrorKind::NotFound => return Ok(()),

@@ -19,7 +19,6 @@ use crate::plan::{Keep, is_settled, tombstone_needed};
 use crate::segment::{Fact, Footer, FooterEntry, Record, SegmentBuilder, SegmentError, Version};
 use crate::shared::Shared;
 use crate::status::Counters;
-use crate::store::Operation;
 use crate::upload::{Names, Persistence, upload};
 
 /// Records with less than this between them are read together, in bytes.
@@ -268,9 +267,7 @@ impl<'a> Rewriter<'a> {
 
     async fn read(&self, facts: &SegmentFacts, range: Range<u64>) -> Result<Bytes, ColdError> {
         let key = facts.name.key();
-        let about = (Operation::GetRange, key.as_str(), range.end - range.start);
-        let call = self.shared.store.get_range(&key, range);
-        Ok(self.shared.call(about, call).await?)
+        Ok(self.shared.bucket().get_range(&key, range).await?)
     }
 
     async fn push(&mut self, bytes: &Bytes) -> Result<(), ColdError> {

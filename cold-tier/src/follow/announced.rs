@@ -14,8 +14,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::index::WriterKey;
-use crate::names::{Region, WriterId};
+use crate::names::{Region, WriterId, WriterKey};
 
 /// How long an announcement counts. Members repeat theirs every two seconds.
 const FRESH_MAX: Duration = Duration::from_secs(10);

@@ -9,10 +9,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::error::ColdError;
-use crate::index::WriterKey;
-use crate::names::{Region, SEGMENTS, SegmentName, WriterId};
+use crate::names::{Region, SEGMENTS, SegmentName, WriterId, WriterKey};
 use crate::shared::Shared;
-use crate::store::{Continuation, ObjectKey, Operation, PAGE_MAX, Page};
+use crate::store::{Continuation, ObjectKey, PAGE_MAX};
 
 /// How long after its id was made a writer's first segment may appear and still be found soon.
 const QUIET: Duration = Duration::from_secs(3600);
@@ -31,7 +30,7 @@ pub(super) async fn writers<'a>(
     let mut found = Vec::new();
     // Regions in the order of the list; each tells where the next one is to be looked for.
     let mut after = None;
-    while let Some(region) = next_region(shared, after.as_ref()).await? {
+    while let Some(region) = next_region(shared, after).await? {
         after = behind(&format!("{SEGMENTS}{region}/_"));
         let from = newest.get(&region);
         found.extend(newer(shared, &region, from).await?);
@@ -42,24 +41,18 @@ pub(super) async fn writers<'a>(
 /// The first region that has segments behind a key.
 async fn next_region(
     shared: &Shared,
-    after: Option<&Continuation>,
+    mut after: Option<Continuation>,
 ) -> Result<Option<Region>, ColdError> {
-    let page = list(shared, SEGMENTS, after, 1).await?;
-    let name = page
-        .objects
-        .first()
-        .map(|object| SegmentName::parse(object.key.as_str()));
-    match name {
-        None => Ok(None),
-        Some(Some(name)) => Ok(Some(name.region)),
-        // Something that is not ours: looked for behind it.
-        Some(None) => {
-            let Some(object) = page.objects.first() else {
-                return Ok(None);
-            };
-            let behind = Continuation::after(&object.key);
-            Box::pin(next_region(shared, Some(&behind))).await
+    loop {
+        let page = shared.bucket().list(SEGMENTS, after.as_ref(), 1).await?;
+        let Some(object) = page.objects.first() else {
+            return Ok(None);
+        };
+        if let Some(name) = SegmentName::parse(object.key.as_str()) {
+            return Ok(Some(name.region));
         }
+        // Something that is not ours: looked for behind it.
+        after = Some(Continuation::after(&object.key));
     }
 }
 
@@ -73,7 +66,8 @@ async fn newer(
     let mut after = from.and_then(|writer| behind(&format!("{prefix}{writer}/g")));
     let mut found: Vec<SegmentName> = Vec::new();
     loop {
-        let page = list(shared, &prefix, after.as_ref(), PAGE_MAX).await?;
+        let list = shared.bucket().list(&prefix, after.as_ref(), PAGE_MAX);
+        let page = list.await?;
         let mut last = None;
         for object in &page.objects {
             if let Some(name) = SegmentName::parse(object.key.as_str()) {
@@ -97,14 +91,4 @@ fn behind(text: &str) -> Option<Continuation> {
     ObjectKey::new(text)
         .ok()
         .map(|key| Continuation::after(&key))
-}
-
-async fn list(
-    shared: &Shared,
-    prefix: &str,
-    after: Option<&Continuation>,
-    limit: usize,
-) -> Result<Page, ColdError> {
-    let call = shared.store.list(prefix, after, limit);
-    Ok(shared.call((Operation::List, prefix, 0), call).await?)
 }

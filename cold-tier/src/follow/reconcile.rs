@@ -10,11 +10,10 @@ use tokio::time::Instant;
 use crate::checkpoint::SegmentState;
 use crate::error::ColdError;
 use crate::footers;
-use crate::index::{Cursor, WriterKey};
-use crate::names::{SEGMENTS, SegmentName};
+use crate::index::Cursor;
+use crate::names::{SEGMENTS, SegmentName, WriterKey};
 use crate::shared::Shared;
 use crate::status::Counters;
-use crate::store::{Operation, PAGE_MAX, StoreErrorKind};
 
 /// Writers without segments are forgotten this long after their last one.
 const WRITER_FORGOTTEN_MS: u64 = 7 * 86_400_000;
@@ -87,21 +86,11 @@ pub(crate) async fn names(shared: &Shared) -> Result<Vec<SegmentName>, ColdError
 
 /// All segments in the bucket with their lengths in bytes, in the order of their names.
 pub(crate) async fn list(shared: &Shared) -> Result<Vec<(SegmentName, u64)>, ColdError> {
-    let mut listed = Vec::new();
-    let mut from = None;
-    loop {
-        let call = shared.store.list(SEGMENTS, from.as_ref(), PAGE_MAX);
-        let page = shared.call((Operation::List, SEGMENTS, 0), call).await?;
-        let parsed = page.objects.iter();
-        listed.extend(parsed.filter_map(|object| {
-            let name = SegmentName::parse(object.key.as_str())?;
-            Some((name, object.size_bytes))
-        }));
-        match page.next {
-            Some(next) => from = Some(next),
-            None => return Ok(listed),
-        }
-    }
+    let listed = shared.list_all(SEGMENTS, |object| {
+        let name = SegmentName::parse(object.key.as_str())?;
+        Some((name, object.size_bytes))
+    });
+    Ok(listed.await?)
 }
 
 /// Merges segments that the index does not know.
@@ -109,13 +98,8 @@ async fn adopt(shared: &Arc<Shared>, listed: &[SegmentName]) -> Result<(), ColdE
     let unknown: Vec<SegmentName> = {
         let table = shared.index.table();
         let own = shared.own_writers.lock();
-        let is_own = |name: &SegmentName| {
-            own.contains(&WriterKey {
-                region: name.region.clone(),
-                writer: name.writer,
-            })
-        };
-        let is_unknown = |name: &&SegmentName| table.number(name).is_none() && !is_own(name);
+        let is_unknown =
+            |name: &&SegmentName| table.number(name).is_none() && !own.contains(&name.writer_key());
         listed.iter().filter(is_unknown).cloned().collect()
     };
     let (mut done, total, mut told) = (0, unknown.len(), Instant::now());
@@ -131,10 +115,7 @@ async fn adopt(shared: &Arc<Shared>, listed: &[SegmentName]) -> Result<(), ColdE
         }
         shared.note_footer(&name, &read);
         async move {
-            let key = WriterKey {
-                region: name.region.clone(),
-                writer: name.writer,
-            };
+            let key = name.writer_key();
             let read = match read {
                 Ok(read) => read,
                 // Deleted since it was listed.
@@ -173,25 +154,11 @@ async fn find_lost(
     let listed: HashSet<&SegmentName> = listed.iter().collect();
     for (name, &(id, state)) in known {
         let is_lost = matches!(state, SegmentState::Lost { .. });
-        if listed.contains(name) {
-            if is_lost {
-                set_state(shared, id, SegmentState::Live).await?;
-            }
-            continue;
-        }
-        // A list may be behind; the answer for the object itself counts.
-        let key = name.key();
-        let call = shared.store.head(&key);
-        match shared.call((Operation::Head, key.as_str(), 0), call).await {
-            Ok(_) => {
-                if is_lost {
-                    set_state(shared, id, SegmentState::Live).await?;
-                }
-            }
-            Err(error) if error.kind == StoreErrorKind::NotFound => {
-                gone(shared, id).await?;
-            }
-            Err(error) => return Err(error.into()),
+        // A list may be behind.
+        if !listed.contains(name) && !shared.exists(&name.key()).await? {
+            gone(shared, id).await?;
+        } else if is_lost {
+            set_state(shared, id, SegmentState::Live).await?;
         }
     }
     Ok(())
@@ -201,14 +168,8 @@ async fn find_lost(
 async fn forget_unreadable(shared: &Arc<Shared>, listed: &[SegmentName]) -> Result<(), ColdError> {
     let unreadable: Vec<SegmentName> = shared.unreadable.lock().iter().cloned().collect();
     for name in unreadable.iter().filter(|name| !listed.contains(name)) {
-        let key = name.key();
-        let call = shared.store.head(&key);
-        match shared.call((Operation::Head, key.as_str(), 0), call).await {
-            Ok(_) => {}
-            Err(error) if error.kind == StoreErrorKind::NotFound => {
-                shared.unreadable.lock().remove(name);
-            }
-            Err(error) => return Err(error.into()),
+        if !shared.exists(&name.key()).await? {
+            shared.unreadable.lock().remove(name);
         }
     }
     Ok(())
@@ -235,7 +196,11 @@ pub(crate) async fn gone(shared: &Arc<Shared>, id: u32) -> Result<(), ColdError>
         .await
 }
 
-async fn set_state(shared: &Arc<Shared>, id: u32, state: SegmentState) -> Result<(), ColdError> {
+pub(crate) async fn set_state(
+    shared: &Arc<Shared>,
+    id: u32,
+    state: SegmentState,
+) -> Result<(), ColdError> {
     shared
         .blocking(move |shared| Ok(shared.index.set_state(id, state)?))
         .await
@@ -243,13 +208,7 @@ async fn set_state(shared: &Arc<Shared>, id: u32, state: SegmentState) -> Result
 
 /// Follows writers no more that have no segments and were silent for long.
 async fn forget_writers(shared: &Arc<Shared>, listed: &[SegmentName]) -> Result<(), ColdError> {
-    let alive: HashSet<WriterKey> = listed
-        .iter()
-        .map(|name| WriterKey {
-            region: name.region.clone(),
-            writer: name.writer,
-        })
-        .collect();
+    let alive: HashSet<WriterKey> = listed.iter().map(SegmentName::writer_key).collect();
     let now_ms = shared.wall_ms();
     for (key, cursor) in shared.index.cursors() {
         let is_old = cursor.last_new_ms.saturating_add(WRITER_FORGOTTEN_MS) < now_ms;

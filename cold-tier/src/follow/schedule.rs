@@ -5,7 +5,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::announced::Heard;
-use crate::index::{Cursor, WriterKey};
+use crate::index::Cursor;
+use crate::names::WriterKey;
 
 /// The longest wait: a writer that wrote nothing for an hour may do so again.
 const WAIT_MAX: Duration = Duration::from_secs(300);

@@ -2,16 +2,9 @@
 
 use super::database::Scan;
 use crate::checkpoint::SegmentFacts;
-use crate::names::{Region, SegmentName, WriterId};
+use crate::names::{SegmentName, WriterKey};
 use crate::segment::{FlushMark, Footer};
 use crate::spill::source::SpillCursor;
-
-/// Whose segments are followed.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct WriterKey {
-    pub(crate) region: Region,
-    pub(crate) writer: WriterId,
-}
 
 /// How far a writer was followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,8 @@
 //! The bytes of the small rows of the index.
 
-use super::{Cursor, IndexError, Merged, WriterKey};
+use super::{Cursor, IndexError, Merged};
 use crate::checkpoint::SegmentFacts;
+use crate::names::WriterKey;
 use crate::segment::MarkKey;
 
 pub(crate) fn encode_facts(facts: &SegmentFacts) -> Vec<u8> {

@@ -35,9 +35,12 @@ pub(super) struct Call<'a> {
     pub operation: Operation,
     /// The key or the prefix.
     pub subject: &'a str,
-    /// Bytes of the body that is sent.
-    pub sent_bytes: u64,
+    /// Bytes of the body that is sent, or at most so many of an object that are asked for.
+    pub bytes: u64,
 }
+
+/// So long an object is taken for that is read as a whole, in bytes: its length is not known.
+const WHOLE_BYTES: u64 = 64 << 20;
 
 /// What a successful call gives.
 pub(super) trait Answer: Send + 'static {
@@ -98,42 +101,34 @@ impl Answer for Suffix {
     }
 }
 
-/// A call that sends no body.
-fn call(operation: Operation, subject: &str) -> Call<'_> {
+fn call(operation: Operation, subject: &str, bytes: u64) -> Call<'_> {
     Call {
         operation,
         subject,
-        sent_bytes: 0,
+        bytes,
     }
 }
 
 impl<D: Around> ObjectStore for D {
     fn put<'a>(&'a self, key: &'a ObjectKey, body: Body) -> StoreFuture<'a, ()> {
-        let call = Call {
-            sent_bytes: body.len(),
-            ..call(Operation::Put, key.as_str())
-        };
+        let call = call(Operation::Put, key.as_str(), body.len());
         self.around(call, move || self.inner().put(key, body.clone()))
     }
 
     fn put_if_absent<'a>(&'a self, key: &'a ObjectKey, body: Body) -> StoreFuture<'a, ()> {
-        let call = Call {
-            sent_bytes: body.len(),
-            ..call(Operation::PutIfAbsent, key.as_str())
-        };
+        let call = call(Operation::PutIfAbsent, key.as_str(), body.len());
         self.around(call, move || self.inner().put_if_absent(key, body.clone()))
     }
 
     fn get<'a>(&'a self, key: &'a ObjectKey) -> StoreFuture<'a, Bytes> {
-        self.around(call(Operation::Get, key.as_str()), move || {
-            self.inner().get(key)
-        })
+        let call = call(Operation::Get, key.as_str(), WHOLE_BYTES);
+        self.around(call, move || self.inner().get(key))
     }
 
     fn get_range<'a>(&'a self, key: &'a ObjectKey, range: Range<u64>) -> StoreFuture<'a, Bytes> {
-        self.around(call(Operation::GetRange, key.as_str()), move || {
-            self.inner().get_range(key, range.clone())
-        })
+        let bytes = range.end.saturating_sub(range.start);
+        let call = call(Operation::GetRange, key.as_str(), bytes);
+        self.around(call, move || self.inner().get_range(key, range.clone()))
     }
 
     fn stream_range<'a>(
@@ -145,27 +140,26 @@ impl<D: Around> ObjectStore for D {
         if !self.lets_bytes_pass() {
             return Box::pin(async move { to.all(key, self.get_range(key, range).await?).await });
         }
-        self.around(call(Operation::GetRange, key.as_str()), move || {
+        let bytes = range.end.saturating_sub(range.start);
+        let call = call(Operation::GetRange, key.as_str(), bytes);
+        self.around(call, move || {
             self.inner().stream_range(key, range.clone(), to)
         })
     }
 
     fn get_suffix<'a>(&'a self, key: &'a ObjectKey, len_bytes: u64) -> StoreFuture<'a, Suffix> {
-        self.around(call(Operation::GetSuffix, key.as_str()), move || {
-            self.inner().get_suffix(key, len_bytes)
-        })
+        let call = call(Operation::GetSuffix, key.as_str(), len_bytes);
+        self.around(call, move || self.inner().get_suffix(key, len_bytes))
     }
 
     fn head<'a>(&'a self, key: &'a ObjectKey) -> StoreFuture<'a, ObjectMeta> {
-        self.around(call(Operation::Head, key.as_str()), move || {
-            self.inner().head(key)
-        })
+        let call = call(Operation::Head, key.as_str(), 0);
+        self.around(call, move || self.inner().head(key))
     }
 
     fn delete<'a>(&'a self, key: &'a ObjectKey) -> StoreFuture<'a, ()> {
-        self.around(call(Operation::Delete, key.as_str()), move || {
-            self.inner().delete(key)
-        })
+        let call = call(Operation::Delete, key.as_str(), 0);
+        self.around(call, move || self.inner().delete(key))
     }
 
     fn list<'a>(
@@ -174,21 +168,17 @@ impl<D: Around> ObjectStore for D {
         from: Option<&'a Continuation>,
         limit: usize,
     ) -> StoreFuture<'a, Page> {
-        self.around(call(Operation::List, prefix), move || {
-            self.inner().list(prefix, from, limit)
-        })
+        let call = call(Operation::List, prefix, 0);
+        self.around(call, move || self.inner().list(prefix, from, limit))
     }
 
     fn list_uploads<'a>(&'a self, prefix: &'a str) -> StoreFuture<'a, Vec<Upload>> {
-        self.around(call(Operation::ListUploads, prefix), move || {
-            self.inner().list_uploads(prefix)
-        })
+        let call = call(Operation::ListUploads, prefix, 0);
+        self.around(call, move || self.inner().list_uploads(prefix))
     }
 
     fn abort_upload<'a>(&'a self, upload: &'a Upload) -> StoreFuture<'a, ()> {
-        self.around(
-            call(Operation::AbortUpload, upload.key.as_str()),
-            move || self.inner().abort_upload(upload),
-        )
+        let call = call(Operation::AbortUpload, upload.key.as_str(), 0);
+        self.around(call, move || self.inner().abort_upload(upload))
     }
 }

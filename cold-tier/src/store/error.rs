@@ -178,6 +178,14 @@ impl StoreErrorKind {
         }
     }
 
+    /// Whether the failure is an answer to what was asked, rather than none.
+    pub(crate) const fn is_answer(self) -> bool {
+        matches!(
+            self,
+            Self::NotFound | Self::AlreadyExists | Self::Unsupported | Self::OutOfRange
+        )
+    }
+
     /// Whether the same call may succeed later without any change.
     #[must_use]
     pub const fn is_retryable(self) -> bool {

@@ -242,13 +242,13 @@ impl MeterStats {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
         let cells = self.operations[call.operation.index()].lock();
         cells.calls.inc();
-        cells.sent_bytes.add(call.sent_bytes);
-        let is_put = matches!(call.operation, Operation::Put | Operation::PutIfAbsent);
-        cells.billed_requests.add(if is_put {
-            (self.options.put_requests)(call.sent_bytes)
+        if matches!(call.operation, Operation::Put | Operation::PutIfAbsent) {
+            cells.sent_bytes.add(call.bytes);
+            let requests = (self.options.put_requests)(call.bytes);
+            cells.billed_requests.add(requests);
         } else {
-            1
-        });
+            cells.billed_requests.inc();
+        }
         Running {
             stats: self,
             operation: call.operation,
