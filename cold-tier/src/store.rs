@@ -25,7 +25,6 @@ pub mod memory;
 pub mod meter;
 pub mod open;
 pub mod pieces;
-pub mod prefix;
 pub mod probe;
 pub mod retry;
 #[cfg(feature = "s3")]
@@ -55,7 +54,6 @@ pub use memory::MemoryStore;
 pub use meter::MeterStore;
 pub use open::{OpenError, Opened, StoreOptions, open};
 pub use pieces::{Piece, Pieces, Streamed};
-pub use prefix::PrefixStore;
 pub use retry::RetryStore;
 #[cfg(feature = "s3")]
 pub use s3::S3Store;

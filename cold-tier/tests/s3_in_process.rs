@@ -9,11 +9,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use fonn_base::clock::Clock;
 use fonn_cold_tier::store::probe::{Check, Finding, Outcome, probe};
-use fonn_cold_tier::store::s3::{PART_BYTES, S3Options, UploadChecksum};
+use fonn_cold_tier::store::s3::{PART_BYTES, S3Options};
 use fonn_cold_tier::store::s3_server::{Answer, BUCKET, Reply, S3Server};
 use fonn_cold_tier::store::{
-    Body, ObjectKey, ObjectStore, Operation, Piece, Pieces, PrefixStore, S3Store, StoreError,
-    StoreErrorKind, suite,
+    Body, ObjectKey, ObjectStore, Operation, Piece, Pieces, S3Store, StoreError, StoreErrorKind,
+    suite,
 };
 use hyper::Method;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -49,12 +49,22 @@ async fn the_store_keeps_the_contract_of_stores() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_checksums_and_below_a_prefix_it_keeps_the_contract_too() {
-    let server = S3Server::start().await.unwrap();
+async fn below_a_prefix_it_keeps_the_contract_and_touches_nothing_else() {
+    let (server, bucket) = server().await;
+    let foreign = ["suite/list/a", "team", "team2/suite/list/b"].map(key);
+    for key in &foreign {
+        bucket.put(key, "x".into()).await.unwrap();
+    }
     let mut options = server.options();
-    options.checksum = UploadChecksum::None;
-    let store: Arc<dyn ObjectStore> = Arc::new(S3Store::open(options).await.unwrap());
-    suite::run(Arc::new(PrefixStore::new(store, &key("team/cache")))).await;
+    options.prefix = Some(key("team2/cache"));
+    let store = S3Store::open(options).await.unwrap();
+    suite::run(Arc::new(store)).await;
+    let page = bucket.list("", None, 1000).await.unwrap();
+    let left = page.objects.into_iter().map(|meta| meta.key);
+    let left: Vec<_> = left
+        .filter(|key| !key.as_str().starts_with("team2/cache/"))
+        .collect();
+    assert_eq!(left, foreign);
 }
 
 #[tokio::test]

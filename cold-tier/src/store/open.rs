@@ -8,13 +8,11 @@ use fonn_base::metrics::Snapshot;
 use fonn_base::pool::{BlockingPool, PoolError, run_blocking};
 use fonn_base::random::SplitMix64;
 
-#[cfg(feature = "s3")]
-use super::PrefixStore;
 use super::limit::{LimitOptions, LimitStats};
 use super::meter::{MeterOptions, MeterStats, Prices};
 use super::retry::{RetryOptions, RetryStats};
 #[cfg(feature = "s3")]
-use super::s3::{S3Credentials, S3OpenError, S3Options, S3Store, UploadChecksum, put_requests};
+use super::s3::{S3Credentials, S3OpenError, S3Options, S3Store, put_requests};
 use super::{FsStore, LimitStore, Location, MeterStore, ObjectStore, RetryStore};
 
 /// Everything about a store but its location.
@@ -27,13 +25,6 @@ pub struct StoreOptions {
     /// See [`S3Options::credentials`].
     #[cfg(feature = "s3")]
     pub credentials: Option<S3Credentials>,
-    /// See [`S3Options::checksum`].
-    #[cfg(feature = "s3")]
-    pub checksum: UploadChecksum,
-    /// Calls at once.
-    pub limit: LimitOptions,
-    /// Further attempts.
-    pub retry: RetryOptions,
     /// What requests to S3 cost; a directory is free.
     pub prices: Prices,
 }
@@ -117,40 +108,37 @@ async fn opened(
                 prices: Prices::FREE,
                 ..MeterOptions::default()
             };
-            Ok(decorate(Arc::new(store), &options, meter))
+            Ok(decorate(Arc::new(store), meter))
         }
         #[cfg(feature = "s3")]
         Location::S3 { bucket, prefix } => {
             let store = S3Store::open(S3Options {
-                endpoint: options.endpoint.clone(),
-                region: options.region.clone(),
-                credentials: options.credentials.clone(),
-                checksum: options.checksum,
+                prefix: prefix.clone(),
+                endpoint: options.endpoint,
+                region: options.region,
+                credentials: options.credentials,
                 ..S3Options::new(bucket)
             });
-            let store: Arc<dyn ObjectStore> = match prefix {
-                Some(prefix) => Arc::new(PrefixStore::new(Arc::new(store.await?), prefix)),
-                None => Arc::new(store.await?),
-            };
             let meter = MeterOptions {
                 prices: options.prices,
                 put_requests,
             };
-            Ok(decorate(store, &options, meter))
+            Ok(decorate(Arc::new(store.await?), meter))
         }
         #[cfg(not(feature = "s3"))]
         Location::S3 { .. } => Err(OpenError::NoS3(location.clone())),
     }
 }
 
-fn decorate(store: Arc<dyn ObjectStore>, options: &StoreOptions, meter: MeterOptions) -> Opened {
+fn decorate(store: Arc<dyn ObjectStore>, meter: MeterOptions) -> Opened {
     let store = MeterStore::new(store, meter);
     let meter = store.stats();
-    let store = LimitStore::new(Arc::new(store), options.limit);
+    let store = LimitStore::new(Arc::new(store), LimitOptions::default());
     let limit = store.stats();
     let without_retries: Arc<dyn ObjectStore> = Arc::new(store);
     let random = SplitMix64::from_entropy();
-    let store = RetryStore::new(Arc::clone(&without_retries), options.retry, random);
+    let inner = Arc::clone(&without_retries);
+    let store = RetryStore::new(inner, RetryOptions::default(), random);
     let retry = store.stats();
     Opened {
         store: Arc::new(store),
@@ -281,16 +269,12 @@ mod tests {
                 secret: "topsecret".to_owned(),
                 session_token: None,
             }),
-            retry: RetryOptions {
-                budget_max: 0,
-                ..RetryOptions::default()
-            },
             ..StoreOptions::default()
         };
         let opened = open(&location, options, &pool()).await.unwrap();
         assert!(!format!("{opened:?}").contains("topsecret"));
         let key = ObjectKey::new("a").unwrap();
-        let error = opened.store.get(&key).await.unwrap_err();
+        let error = opened.without_retries.get(&key).await.unwrap_err();
         assert_eq!(error.kind, crate::store::StoreErrorKind::Unavailable);
         assert_eq!(error.subject, "prefix/a");
         let cost = opened.meter.cost_dollars();

@@ -5,20 +5,19 @@
 //! crash or a dropped call leaves of one is found by [`ObjectStore::list_uploads`].
 //!
 //! Integrity: a body is sent with its CRC-32C in a header, which S3, MinIO, versitygw and others
-//! verify before they acknowledge, and which servers that do not know it ignore or refuse (for the
-//! latter there is [`UploadChecksum::None`]). The checksums that the SDK would add by itself are
-//! off: they travel in trailers, which many servers reject. Bodies that are read are checked
-//! against the length and the range that were announced; their bytes are for the formats in them to
-//! check.
+//! verify before they acknowledge, and which servers that do not know it ignore. The checksums that
+//! the SDK would add by itself are off: they travel in trailers, which many servers reject. Bodies
+//! that are read are checked against the length and the range that were announced; their bytes are
+//! for the formats in them to check.
 //!
-//! Anything in the bucket whose name is no [`ObjectKey`] is not an object of ours and is not
-//! listed.
+//! Anything in the bucket whose name is no [`ObjectKey`] behind the prefix is not an object of ours
+//! and is not listed. Errors name the whole key.
 
 mod failure;
 mod options;
 mod upload;
 
-use std::future::Future;
+use std::future::{Future, ready};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -35,7 +34,7 @@ use super::{
     READ_BYTES_MAX, StoreError, StoreErrorKind, StoreFuture, Streamed, Suffix, Upload,
 };
 
-pub use options::{S3Credentials, S3OpenError, S3Options, UploadChecksum};
+pub use options::{S3Credentials, S3OpenError, S3Options};
 pub use upload::{PART_BYTES, put_requests};
 
 /// Objects in a bucket; cheap to clone.
@@ -43,7 +42,8 @@ pub use upload::{PART_BYTES, put_requests};
 pub struct S3Store {
     client: Client,
     bucket: String,
-    checksum: UploadChecksum,
+    /// What all keys of the store begin with in the bucket: empty, or it ends with a slash.
+    prefix: String,
     timeout: Duration,
     throughput_bytes_min: u64,
 }
@@ -58,15 +58,15 @@ impl std::fmt::Debug for S3Store {
 }
 
 /// A call, for its errors.
-#[derive(Clone, Copy)]
-struct Subject<'a> {
+struct Subject {
     operation: Operation,
-    name: &'a str,
+    /// The key or the prefix, as the bucket knows it.
+    name: String,
 }
 
-impl Subject<'_> {
+impl Subject {
     fn error(&self, kind: StoreErrorKind) -> StoreError {
-        StoreError::new(self.operation, self.name, kind)
+        StoreError::new(self.operation, self.name.as_str(), kind)
     }
 
     fn error_because(&self, kind: StoreErrorKind, cause: &'static str) -> StoreError {
@@ -84,11 +84,23 @@ impl S3Store {
     pub async fn open(options: S3Options) -> Result<Self, S3OpenError> {
         Ok(Self {
             client: options::client(&options).await?,
+            prefix: options
+                .prefix
+                .map_or_else(String::new, |it| format!("{it}/")),
             bucket: options.bucket,
-            checksum: options.checksum,
             timeout: options.timeout,
             throughput_bytes_min: options.throughput_bytes_min.max(1),
         })
+    }
+
+    fn subject(&self, operation: Operation, name: &str) -> Subject {
+        let name = format!("{}{name}", self.prefix);
+        Subject { operation, name }
+    }
+
+    /// The key of an object by its name in the bucket, if it is one of this store.
+    fn key_of(&self, name: &str) -> Option<ObjectKey> {
+        ObjectKey::new(name.strip_prefix(&self.prefix)?).ok()
     }
 
     /// The time in which so many bytes have to be there.
@@ -101,7 +113,7 @@ impl S3Store {
     /// Awaits the answer to a request that sends so many bytes.
     async fn answer<T, E>(
         &self,
-        subject: Subject<'_>,
+        subject: &Subject,
         sent_bytes: u64,
         request: impl Future<Output = Result<T, SdkError<E, HttpResponse>>>,
     ) -> Result<T, StoreError>
@@ -119,13 +131,13 @@ impl S3Store {
     /// HTTP range selects. With the length of the body, which is still to come.
     async fn begin_read(
         &self,
-        subject: Subject<'_>,
+        subject: &Subject,
         range: Option<String>,
     ) -> Result<(GetObjectOutput, u64), StoreError> {
         let request = self.client.get_object();
         let request = request
             .bucket(&self.bucket)
-            .key(subject.name)
+            .key(&subject.name)
             .set_range(range);
         let answer = self.answer(subject, 0, request.send()).await?;
         let len = answer
@@ -144,20 +156,25 @@ impl S3Store {
     /// Reads all of what a GET answers.
     async fn read(
         &self,
-        subject: Subject<'_>,
+        subject: &Subject,
         range: Option<String>,
     ) -> Result<(Bytes, GetObjectOutput), StoreError> {
         let (mut answer, len) = self.begin_read(subject, range).await?;
         let body = std::mem::take(&mut answer.body);
-        let bytes = timeout(self.limit(len), collect(subject, body, len)).await;
-        let bytes = bytes.map_err(|_| subject.error(StoreErrorKind::Timeout))??;
-        Ok((bytes, answer))
+        let mut chunks = Vec::new();
+        let read = forward(subject, body, len, |chunk| {
+            chunks.push(chunk);
+            ready(Ok(()))
+        });
+        let read = timeout(self.limit(len), read).await;
+        read.map_err(|_| subject.error(StoreErrorKind::Timeout))??;
+        Ok((Body::from(chunks).to_bytes(), answer))
     }
 
     /// [`S3Store::read`], with the place of the bytes in the object and its size.
     async fn read_part(
         &self,
-        subject: Subject<'_>,
+        subject: &Subject,
         range: String,
     ) -> Result<(Bytes, ContentRange), StoreError> {
         let (bytes, answer) = self.read(subject, Some(range)).await?;
@@ -168,7 +185,7 @@ impl S3Store {
     /// A range as HTTP says it.
     async fn range_text(
         &self,
-        subject: Subject<'_>,
+        subject: &Subject,
         key: &ObjectKey,
         range: &Range<u64>,
     ) -> Result<String, StoreError> {
@@ -203,20 +220,14 @@ impl S3Store {
 impl ObjectStore for S3Store {
     fn put<'a>(&'a self, key: &'a ObjectKey, body: Body) -> StoreFuture<'a, ()> {
         Box::pin(async move {
-            let subject = Subject {
-                operation: Operation::Put,
-                name: key.as_str(),
-            };
+            let subject = &self.subject(Operation::Put, key.as_str());
             self.upload(subject, &body, upload::Condition::None).await
         })
     }
 
     fn put_if_absent<'a>(&'a self, key: &'a ObjectKey, body: Body) -> StoreFuture<'a, ()> {
         Box::pin(async move {
-            let subject = Subject {
-                operation: Operation::PutIfAbsent,
-                name: key.as_str(),
-            };
+            let subject = &self.subject(Operation::PutIfAbsent, key.as_str());
             let result = self
                 .upload(subject, &body, upload::Condition::IfAbsent)
                 .await;
@@ -236,20 +247,14 @@ impl ObjectStore for S3Store {
 
     fn get<'a>(&'a self, key: &'a ObjectKey) -> StoreFuture<'a, Bytes> {
         Box::pin(async move {
-            let subject = Subject {
-                operation: Operation::Get,
-                name: key.as_str(),
-            };
+            let subject = &self.subject(Operation::Get, key.as_str());
             Ok(self.read(subject, None).await?.0)
         })
     }
 
     fn get_range<'a>(&'a self, key: &'a ObjectKey, range: Range<u64>) -> StoreFuture<'a, Bytes> {
         Box::pin(async move {
-            let subject = Subject {
-                operation: Operation::GetRange,
-                name: key.as_str(),
-            };
+            let subject = &self.subject(Operation::GetRange, key.as_str());
             let text = self.range_text(subject, key, &range).await?;
             let (bytes, place) = self.read_part(subject, text).await?;
             check_place(subject, &range, &place)?;
@@ -264,36 +269,32 @@ impl ObjectStore for S3Store {
         to: &'a Pieces,
     ) -> StoreFuture<'a, Streamed> {
         Box::pin(async move {
-            let subject = Subject {
-                operation: Operation::GetRange,
-                name: key.as_str(),
-            };
+            let subject = &self.subject(Operation::GetRange, key.as_str());
             let text = self.range_text(subject, key, &range).await?;
             let (mut answer, len) = self.begin_read(subject, Some(text)).await?;
             check_place(subject, &range, &place_of(subject, &answer, len)?)?;
             let body = std::mem::take(&mut answer.body);
-            let forwarded = timeout(self.limit(len), forward(subject, body, len, (key, to))).await;
-            forwarded.map_err(|_| subject.error(StoreErrorKind::Timeout))?
+            let forwarded = async {
+                to.begin(key).await?;
+                forward(subject, body, len, |chunk| to.bytes(key, chunk)).await
+            };
+            let forwarded = timeout(self.limit(len), forwarded).await;
+            forwarded.map_err(|_| subject.error(StoreErrorKind::Timeout))??;
+            Ok(Streamed(len))
         })
     }
 
     fn get_suffix<'a>(&'a self, key: &'a ObjectKey, len_bytes: u64) -> StoreFuture<'a, Suffix> {
         Box::pin(async move {
-            let subject = Subject {
-                operation: Operation::GetSuffix,
-                name: key.as_str(),
-            };
+            let subject = &self.subject(Operation::GetSuffix, key.as_str());
             if len_bytes == 0 {
                 return Err(subject.error(StoreErrorKind::Invalid));
             }
             let text = format!("bytes=-{}", len_bytes.min(i64::MAX as u64));
             let (bytes, place) = self.read_part(subject, text).await?;
             let object_size_bytes = place.object_size_bytes;
-            let expected = object_size_bytes.saturating_sub(len_bytes)..object_size_bytes;
-            if place.bytes != expected {
-                let cause = "the answer is another range than was asked for";
-                return Err(subject.error_because(StoreErrorKind::Unavailable, cause));
-            }
+            let start = object_size_bytes.saturating_sub(len_bytes);
+            check_place(subject, &(start..object_size_bytes), &place)?;
             Ok(Suffix {
                 bytes,
                 object_size_bytes,
@@ -303,12 +304,9 @@ impl ObjectStore for S3Store {
 
     fn head<'a>(&'a self, key: &'a ObjectKey) -> StoreFuture<'a, ObjectMeta> {
         Box::pin(async move {
-            let subject = Subject {
-                operation: Operation::Head,
-                name: key.as_str(),
-            };
+            let subject = &self.subject(Operation::Head, key.as_str());
             let request = self.client.head_object();
-            let request = request.bucket(&self.bucket).key(key.as_str());
+            let request = request.bucket(&self.bucket).key(&subject.name);
             let answer = self.answer(subject, 0, request.send()).await?;
             Ok(ObjectMeta {
                 key: key.clone(),
@@ -320,12 +318,9 @@ impl ObjectStore for S3Store {
 
     fn delete<'a>(&'a self, key: &'a ObjectKey) -> StoreFuture<'a, ()> {
         Box::pin(async move {
-            let subject = Subject {
-                operation: Operation::Delete,
-                name: key.as_str(),
-            };
+            let subject = &self.subject(Operation::Delete, key.as_str());
             let request = self.client.delete_object();
-            let request = request.bucket(&self.bucket).key(key.as_str());
+            let request = request.bucket(&self.bucket).key(&subject.name);
             absence_is_success(self.answer(subject, 0, request.send()).await.map(drop))
         })
     }
@@ -337,10 +332,7 @@ impl ObjectStore for S3Store {
         limit: usize,
     ) -> StoreFuture<'a, Page> {
         Box::pin(async move {
-            let subject = Subject {
-                operation: Operation::List,
-                name: prefix,
-            };
+            let subject = &self.subject(Operation::List, prefix);
             let limit = limit.min(PAGE_MAX) as i32;
             if limit == 0 {
                 return Err(subject.error(StoreErrorKind::Invalid));
@@ -349,17 +341,18 @@ impl ObjectStore for S3Store {
             let request = self.client.list_objects_v2();
             let request = request
                 .bucket(&self.bucket)
-                .prefix(prefix)
+                .prefix(&subject.name)
                 .max_keys(limit)
-                .set_start_after(from.map(|from| from.as_str().to_owned()));
+                .set_start_after(from.map(|from| format!("{}{}", self.prefix, from.as_str())));
             let answer = self.answer(subject, 0, request.send()).await?;
             let last = answer.contents().last().and_then(|last| last.key());
             let next = last
                 .filter(|_| answer.is_truncated == Some(true))
+                .and_then(|last| last.strip_prefix(&self.prefix))
                 .map(Continuation::new);
             let objects = answer.contents().iter().filter_map(|object| {
                 Some(ObjectMeta {
-                    key: ObjectKey::new(object.key()?).ok()?,
+                    key: self.key_of(object.key()?)?,
                     size_bytes: size(object.size),
                     modified_ms: unix_ms(object.last_modified()),
                 })
@@ -373,21 +366,17 @@ impl ObjectStore for S3Store {
 
     fn list_uploads<'a>(&'a self, prefix: &'a str) -> StoreFuture<'a, Vec<Upload>> {
         Box::pin(async move {
-            let subject = Subject {
-                operation: Operation::ListUploads,
-                name: prefix,
-            };
+            let subject = &self.subject(Operation::ListUploads, prefix);
             let request = self.client.list_multipart_uploads();
             let request = request
                 .bucket(&self.bucket)
-                .prefix(prefix)
+                .prefix(&subject.name)
                 .max_uploads(PAGE_MAX as i32);
             let answer = self.answer(subject, 0, request.send()).await?;
             let uploads = answer.uploads().iter().filter_map(|upload| {
                 Some(Upload {
                     // Not every server restricts the list to the prefix.
-                    key: ObjectKey::new(upload.key().filter(|key| key.starts_with(prefix))?)
-                        .ok()?,
+                    key: self.key_of(upload.key().filter(|key| key.starts_with(&subject.name))?)?,
                     id: upload.upload_id()?.to_owned(),
                     started_ms: unix_ms(upload.initiated()),
                 })
@@ -398,10 +387,7 @@ impl ObjectStore for S3Store {
 
     fn abort_upload<'a>(&'a self, upload: &'a Upload) -> StoreFuture<'a, ()> {
         Box::pin(async move {
-            let subject = Subject {
-                operation: Operation::AbortUpload,
-                name: upload.key.as_str(),
-            };
+            let subject = &self.subject(Operation::AbortUpload, upload.key.as_str());
             absence_is_success(self.abort(subject, &upload.id).await)
         })
     }
@@ -425,7 +411,7 @@ fn unix_ms(time: Option<&DateTime>) -> u64 {
 
 /// Where the `len` bytes of an answer to a ranged request lie in the object.
 fn place_of(
-    subject: Subject<'_>,
+    subject: &Subject,
     answer: &GetObjectOutput,
     len: u64,
 ) -> Result<ContentRange, StoreError> {
@@ -447,7 +433,7 @@ fn place_of(
 
 /// Refuses an answer that is not of `range`, cut to the object.
 fn check_place(
-    subject: Subject<'_>,
+    subject: &Subject,
     range: &Range<u64>,
     place: &ContentRange,
 ) -> Result<(), StoreError> {
@@ -458,50 +444,30 @@ fn check_place(
     Err(subject.error_because(StoreErrorKind::Unavailable, cause))
 }
 
-/// Hands over a body of exactly `len` bytes.
-async fn forward(
-    subject: Subject<'_>,
+/// Hands over a body of exactly `len` bytes, chunk by chunk.
+async fn forward<F>(
+    subject: &Subject,
     mut body: ByteStream,
     len: u64,
-    (key, to): (&ObjectKey, &Pieces),
-) -> Result<Streamed, StoreError> {
+    mut to: impl FnMut(Bytes) -> F,
+) -> Result<(), StoreError>
+where
+    F: Future<Output = Result<(), StoreError>>,
+{
     let mut received = 0u64;
-    to.begin(key).await?;
     while let Some(chunk) = body.next().await {
         let chunk = chunk.map_err(|error| failure::of_body(subject, &error))?;
         received += chunk.len() as u64;
         if received > len {
             break;
         }
-        to.bytes(key, chunk).await?;
+        to(chunk).await?;
     }
     if received == len {
-        return Ok(Streamed(len));
+        return Ok(());
     }
     let cause = "the body has not the announced length";
     Err(subject.error_because(StoreErrorKind::Unavailable, cause))
-}
-
-/// Reads a body of exactly `len` bytes.
-async fn collect(
-    subject: Subject<'_>,
-    mut body: ByteStream,
-    len: u64,
-) -> Result<Bytes, StoreError> {
-    let (mut chunks, mut received) = (Vec::new(), 0u64);
-    while let Some(chunk) = body.next().await {
-        let chunk = chunk.map_err(|error| failure::of_body(subject, &error))?;
-        received += chunk.len() as u64;
-        if received > len {
-            break;
-        }
-        chunks.push(chunk);
-    }
-    if received != len {
-        let cause = "the body has not the announced length";
-        return Err(subject.error_because(StoreErrorKind::Unavailable, cause));
-    }
-    Ok(Body::from(chunks).to_bytes())
 }
 
 /// The header of that name: `bytes 0-99/1000`.

@@ -23,7 +23,7 @@ const CODE_LEN_MAX: usize = 64;
 const WORD_LEN_MAX: usize = 16;
 
 /// A request that failed.
-pub(super) fn of_request<E>(subject: Subject<'_>, error: &SdkError<E, HttpResponse>) -> StoreError
+pub(super) fn of_request<E>(subject: &Subject, error: &SdkError<E, HttpResponse>) -> StoreError
 where
     E: ProvideErrorMetadata + Error + 'static,
 {
@@ -54,7 +54,7 @@ where
 }
 
 /// A body that could not be read to its end.
-pub(super) fn of_body(subject: Subject<'_>, error: &ByteStreamError) -> StoreError {
+pub(super) fn of_body(subject: &Subject, error: &ByteStreamError) -> StoreError {
     let kind = StoreErrorKind::Unavailable;
     subject.error(kind).with_source(chain(error))
 }

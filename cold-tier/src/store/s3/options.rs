@@ -14,11 +14,16 @@ use aws_sdk_s3::config::{
 use aws_smithy_http_client::tls::Provider;
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 
+use crate::store::ObjectKey;
+
 /// Where requests go and how they are signed. What is `None` is found as in every AWS program.
 #[derive(Clone, Debug)]
 pub struct S3Options {
     /// The bucket.
     pub bucket: String,
+    /// What the keys of all objects begin with, before a slash; `None`: the store is all of the
+    /// bucket.
+    pub prefix: Option<ObjectKey>,
     /// The URL of a server that is not AWS; with one, buckets are named in the path. Otherwise that
     /// of `AWS_ENDPOINT_URL_S3` or `AWS_ENDPOINT_URL`, or AWS.
     pub endpoint: Option<String>,
@@ -28,8 +33,6 @@ pub struct S3Options {
     /// Credentials; otherwise the standard chain (environment, profile, web identity, container,
     /// instance).
     pub credentials: Option<S3Credentials>,
-    /// How bodies are protected on their way.
-    pub checksum: UploadChecksum,
     /// How long a request may take, apart from the transfer of its body.
     pub timeout: Duration,
     /// A transfer may take as long as it would at so many bytes in a second.
@@ -42,10 +45,10 @@ impl S3Options {
     pub fn new(bucket: impl Into<String>) -> Self {
         Self {
             bucket: bucket.into(),
+            prefix: None,
             endpoint: None,
             region: None,
             credentials: None,
-            checksum: UploadChecksum::default(),
             timeout: Duration::from_secs(5),
             throughput_bytes_min: 512 << 10,
         }
@@ -69,16 +72,6 @@ impl fmt::Debug for S3Credentials {
             .field("key_id", &self.key_id)
             .finish_non_exhaustive()
     }
-}
-
-/// How a body is protected on its way to the store.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum UploadChecksum {
-    /// By a CRC-32C in the header `x-amz-checksum-crc32c`.
-    #[default]
-    Crc32c,
-    /// Only by the checksums of TCP and TLS: for servers that refuse the header.
-    None,
 }
 
 /// Why a bucket cannot be used.

@@ -12,7 +12,7 @@ use fonn_codec::checksum;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use http_body::{Frame, SizeHint};
 
-use super::{S3Store, Subject, UploadChecksum};
+use super::{S3Store, Subject};
 use crate::store::{Body, StoreError, StoreErrorKind};
 
 /// Objects above this size are uploaded in parts of this size. Each part is paid like a whole
@@ -53,7 +53,7 @@ impl Condition {
 impl S3Store {
     pub(super) async fn upload(
         &self,
-        subject: Subject<'_>,
+        subject: &Subject,
         body: &Body,
         condition: Condition,
     ) -> Result<(), StoreError> {
@@ -66,16 +66,16 @@ impl S3Store {
 
     async fn upload_at_once(
         &self,
-        subject: Subject<'_>,
+        subject: &Subject,
         body: &Body,
         condition: Condition,
     ) -> Result<(), StoreError> {
         let request = self.client.put_object();
         let request = request
             .bucket(&self.bucket)
-            .key(subject.name)
+            .key(&subject.name)
             .content_length(length(body))
-            .set_checksum_crc32_c(self.checksum_of(body))
+            .checksum_crc32_c(checksum_of(body))
             .set_if_none_match(condition.if_none_match())
             .body(stream_of(body));
         self.answer(subject, body.len(), request.send()).await?;
@@ -84,7 +84,7 @@ impl S3Store {
 
     async fn upload_in_parts(
         &self,
-        subject: Subject<'_>,
+        subject: &Subject,
         body: &Body,
         condition: Condition,
     ) -> Result<(), StoreError> {
@@ -92,15 +92,11 @@ impl S3Store {
         if parts_count > PARTS_MAX {
             return Err(subject.error_because(StoreErrorKind::Invalid, "the object is too large"));
         }
-        let algorithm = match self.checksum {
-            UploadChecksum::Crc32c => Some(ChecksumAlgorithm::Crc32C),
-            UploadChecksum::None => None,
-        };
         let request = self.client.create_multipart_upload();
         let request = request
             .bucket(&self.bucket)
-            .key(subject.name)
-            .set_checksum_algorithm(algorithm);
+            .key(&subject.name)
+            .checksum_algorithm(ChecksumAlgorithm::Crc32C);
         let begun = self.answer(subject, 0, request.send()).await?;
         let id = begun.upload_id().ok_or_else(|| {
             subject.error_because(StoreErrorKind::Unavailable, "the upload has no id")
@@ -122,7 +118,7 @@ impl S3Store {
 
     async fn upload_part(
         &self,
-        subject: Subject<'_>,
+        subject: &Subject,
         id: &str,
         index: u64,
         body: &Body,
@@ -131,28 +127,28 @@ impl S3Store {
         let part = body.slice(start..start + PART_BYTES);
         // Numbered from one; there are at most `PARTS_MAX`.
         let number = index as i32 + 1;
-        let checksum = self.checksum_of(&part);
+        let checksum = checksum_of(&part);
         let request = self.client.upload_part();
         let request = request
             .bucket(&self.bucket)
-            .key(subject.name)
+            .key(&subject.name)
             .upload_id(id)
             .part_number(number)
             .content_length(length(&part))
-            .set_checksum_crc32_c(checksum.clone())
+            .checksum_crc32_c(checksum.clone())
             .body(stream_of(&part));
         let sent = self.answer(subject, part.len(), request.send()).await;
         let sent = sent.map_err(upload_gone)?;
         Ok(CompletedPart::builder()
             .part_number(number)
             .set_e_tag(sent.e_tag)
-            .set_checksum_crc32_c(checksum)
+            .checksum_crc32_c(checksum)
             .build())
     }
 
     async fn complete(
         &self,
-        subject: Subject<'_>,
+        subject: &Subject,
         id: &str,
         parts: Vec<CompletedPart>,
         condition: Condition,
@@ -161,7 +157,7 @@ impl S3Store {
         let request = self.client.complete_multipart_upload();
         let request = request
             .bucket(&self.bucket)
-            .key(subject.name)
+            .key(&subject.name)
             .upload_id(id)
             .multipart_upload(parts.build())
             .set_if_none_match(condition.if_none_match());
@@ -169,23 +165,21 @@ impl S3Store {
         result.map(drop).map_err(upload_gone)
     }
 
-    pub(super) async fn abort(&self, subject: Subject<'_>, id: &str) -> Result<(), StoreError> {
+    pub(super) async fn abort(&self, subject: &Subject, id: &str) -> Result<(), StoreError> {
         let request = self.client.abort_multipart_upload();
-        let request = request.bucket(&self.bucket).key(subject.name).upload_id(id);
+        let request = request
+            .bucket(&self.bucket)
+            .key(&subject.name)
+            .upload_id(id);
         self.answer(subject, 0, request.send()).await.map(drop)
     }
+}
 
-    /// The value of the header `x-amz-checksum-crc32c`.
-    fn checksum_of(&self, body: &Body) -> Option<String> {
-        match self.checksum {
-            UploadChecksum::Crc32c => {
-                let chunks = body.chunks().iter();
-                let crc = chunks.fold(0, |crc, chunk| checksum::crc32c_append(crc, chunk));
-                Some(base64::encode(crc.to_be_bytes()))
-            }
-            UploadChecksum::None => None,
-        }
-    }
+/// The value of the header `x-amz-checksum-crc32c`.
+fn checksum_of(body: &Body) -> String {
+    let chunks = body.chunks().iter();
+    let crc = chunks.fold(0, |crc, chunk| checksum::crc32c_append(crc, chunk));
+    base64::encode(crc.to_be_bytes())
 }
 
 /// Another process aborted the upload while it went on: what is not found is not the object.
