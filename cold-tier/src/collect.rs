@@ -22,19 +22,17 @@ use crate::checkpointer;
 use crate::error::ColdError;
 use crate::follow::reconcile;
 use crate::footers;
-use crate::names::{SegmentName, WriterId};
+use crate::names::WriterId;
 use crate::plan::{Plan, PlanInput, PlanLimits, Step, plan, tombstone_needed};
 use crate::segment::{SegmentBuilder, Version};
 use crate::shared::Shared;
 use crate::status::Counters;
 use crate::store::{StoreError, StoreErrorKind};
-use crate::upload::{Names, Persistence, upload};
+use crate::upload::{Names, upload};
 use lease::Lease;
 use news::News;
 use rewrite::Rewriter;
 
-/// Tries of an upload, before the round is given up.
-const TRIES: Persistence = Persistence::Tries(5);
 /// What was read within this time is kept longer under a budget.
 const HOT: Duration = Duration::from_secs(24 * 3600);
 /// Rounds in a row while there is more to do than fits into one.
@@ -203,24 +201,10 @@ impl Collector {
         {
             return Ok(());
         }
-        let header = self.names.lock().next(&self.shared, 0);
-        let sealed = SegmentBuilder::new().finish(header, &marks);
-        let name = self.upload(sealed).await?;
+        let name = upload(&self.shared, &self.names, SegmentBuilder::new(), 0).await?;
         let id = self.shared.index.table().number(&name);
         self.marks_in = id.map(|id| (id, marks));
         Ok(())
-    }
-
-    async fn upload(
-        &self,
-        sealed: crate::segment::SealedSegment,
-    ) -> Result<SegmentName, ColdError> {
-        let uploaded = upload(&self.shared, &self.names, Arc::new(sealed), TRIES).await;
-        if uploaded.is_err() {
-            // Its name was given out and may never appear: no reader shall wait for it.
-            self.names.lock().abandon(&self.shared);
-        }
-        uploaded
     }
 
     fn plan(&self) -> Plan {
@@ -298,7 +282,7 @@ impl Collector {
 
     /// Carries out a plan. Returns whether anything was done.
     async fn carry_out(&mut self, planned: &Plan) -> Result<bool, ColdError> {
-        let mut rewriter = Rewriter::new(&self.shared, &self.names, TRIES);
+        let mut rewriter = Rewriter::new(&self.shared, &self.names);
         let mut has_forgotten = false;
         for step in &planned.steps {
             match *step {

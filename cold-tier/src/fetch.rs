@@ -14,7 +14,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -23,7 +22,7 @@ use crate::flight;
 use crate::follow::reconcile;
 use crate::memory;
 use crate::names::{KeyHash, SegmentName};
-use crate::segment::{Facts, Received, StreamError, Version, Wanted};
+use crate::segment::{ColdEntry, StreamError, Version, Wanted};
 use crate::shared::Shared;
 use crate::status::Counters;
 use crate::store::StoreErrorKind;
@@ -67,20 +66,6 @@ pub enum Found {
     Tombstone(Version),
     /// It is there.
     At(Location),
-}
-
-/// An entry out of the bucket.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ColdEntry {
-    /// Its version.
-    pub at: Version,
-    /// What is known of it besides its bytes.
-    pub facts: Facts,
-    /// The value, decoded.
-    pub value: Bytes,
-    /// The value's frame where it is compressed and short, to be kept in another tier as it is.
-    /// That of a long one would be in memory beside it.
-    pub frame: Option<Bytes>,
 }
 
 /// What a read gives; all but a hit are misses.
@@ -257,24 +242,14 @@ async fn attempt(
     let read = read::read(shared, wanted, location);
     let error = match tokio::time::timeout_at(deadline, read).await {
         Err(_) => return Landed::without(Fetched::Deadline),
-        Ok(Ok((Ok(received), memory))) => {
-            let Received {
-                facts,
-                value,
-                frame,
-            } = received;
+        Ok(Ok(Ok((entry, memory)))) => {
             return Landed {
-                fetched: Fetched::Hit(ColdEntry {
-                    at: wanted.at,
-                    facts,
-                    value,
-                    frame,
-                }),
-                _memory: memory.map(Arc::new),
+                fetched: Fetched::Hit(entry),
+                _memory: Some(Arc::new(memory)),
             };
         }
-        Ok(Ok((Err(StreamError::Damaged), _))) => return Landed::without(Fetched::Damaged),
-        Ok(Ok((Err(StreamError::Foreign(reason)), _))) => {
+        Ok(Ok(Err(StreamError::Damaged))) => return Landed::without(Fetched::Damaged),
+        Ok(Ok(Err(StreamError::Foreign(reason)))) => {
             shared.warn_of_unsupported(reason);
             return Landed::without(Fetched::Unsupported);
         }

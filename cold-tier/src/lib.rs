@@ -44,7 +44,7 @@ mod upload;
 
 pub use codec::{FixedCodec, ValueCodec};
 pub use error::ColdError;
-pub use fetch::{ColdEntry, Fetched, Found, Location, Reading};
+pub use fetch::{Fetched, Found, Location, Reading};
 pub use follow::announced::{Announcement, CatchUp};
 #[cfg(any(test, feature = "test-util", feature = "test-util-s3"))]
 pub use index::age_writers;
@@ -52,6 +52,7 @@ pub use index::{IndexError, LostCopy};
 pub use inspect::{Comparison, Inspection, Progress, SegmentCheck};
 pub use observer::ColdObserver;
 pub use options::{ColdOptions, RestoreFrom, SpillMode};
+pub use segment::ColdEntry;
 pub use spill::source::{
     Backlog, SpillBatch, SpillCursor, SpillFact, SpillRecord, SpillSource, SpillSourceError,
 };

@@ -67,12 +67,9 @@ impl MemoryGate {
     ///
     /// # Cancel safety
     /// Cancelling it gives up the place in the queue.
-    pub(crate) async fn hold(&self, bytes: u64) -> Option<Held> {
-        let held = Arc::clone(&self.units)
-            .acquire_many_owned(self.units_for(bytes))
-            .await;
-        // The semaphore is never closed.
-        held.ok().map(|permit| self.held(permit))
+    pub(crate) async fn hold(&self, bytes: u64) -> Held {
+        let held = Arc::clone(&self.units).acquire_many_owned(self.units_for(bytes));
+        self.held(held.await.expect("the semaphore is never closed"))
     }
 
     /// Holds `bytes` if that is possible at once.
@@ -124,7 +121,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_not_needed_is_given_back() {
         let gate = MemoryGate::new(8 << 10);
-        let mut held = gate.hold(8 << 10).await.unwrap();
+        let mut held = gate.hold(8 << 10).await;
         held.shrink(3000);
         assert_eq!(gate.used_bytes(), 3 << 10);
         held.shrink(1 << 30);
@@ -136,12 +133,12 @@ mod tests {
     #[tokio::test]
     async fn more_is_held_at_once_or_not_at_all() {
         let gate = MemoryGate::new(8 << 10);
-        let mut held = gate.hold(3 << 10).await.unwrap();
+        let mut held = gate.hold(3 << 10).await;
         assert!(held.try_extend(2 << 10));
         assert_eq!(gate.used_bytes(), 3 << 10);
         assert!(held.try_extend(5 << 10));
         assert_eq!(gate.used_bytes(), 5 << 10);
-        let other = gate.hold(2 << 10).await.unwrap();
+        let other = gate.hold(2 << 10).await;
         assert!(!held.try_extend(7 << 10));
         assert_eq!(gate.used_bytes(), 7 << 10);
         drop(other);

@@ -36,7 +36,7 @@ pub use footer::{
 pub use header::{FORMAT, HEADER_LEN, SegmentHeader};
 pub use record::{Fact, Facts, KEY_LEN_MAX, RECORD_HEAD_LEN, Record, RecordLengths};
 pub use scan::{Records, scan_records, verify};
-pub use stream::{Received, RecordStream, StreamError, Wanted};
+pub use stream::{ColdEntry, RecordStream, StreamError, Wanted};
 pub use trailer::TRAILER_LEN;
 
 #[cfg(test)]

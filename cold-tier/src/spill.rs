@@ -191,40 +191,27 @@ impl Spiller {
     async fn read_and_fill(&mut self) -> Result<Filled, Result<Stopped, ColdError>> {
         let max_bytes = self.shared.options.segment_bytes() / 4;
         if self.held.is_none() {
-            self.held = self.hold(max_bytes).await.map_err(Ok)?;
+            self.held = Some(self.hold(max_bytes).await.map_err(Ok)?);
         }
         let source = Arc::clone(&self.source);
         let pending = Arc::clone(&self.pending);
         let from = self.read_to.clone();
         let batch_bytes = usize::try_from(max_bytes).unwrap_or(usize::MAX);
         let read = self.shared.blocking(move |shared| {
-            let batch = match source.read(&from, batch_bytes) {
-                Ok(batch) => batch,
-                Err(error) => return Ok(Err(error)),
-            };
-            Ok(Ok(prepare(shared, &pending, batch)?))
+            let batch = source.read(&from, batch_bytes)?;
+            prepare(shared, &pending, batch)
         });
-        let (records, end) = match read.await.map_err(Err)? {
-            Ok(prepared) => prepared,
-            Err(error) => {
-                return Err(Err(error.into()));
-            }
-        };
+        let (records, end) = read.await.map_err(Err)?;
         let is_empty = records.is_empty() && end == self.read_to;
         // At the end of the queue a batch is small, and so must be what it holds.
-        let bytes: u64 = records.iter().map(Prepared::bytes).sum();
+        let bytes: u64 = records.iter().map(added_len).sum();
         if let (Some(held), 1..) = (&mut self.held, bytes) {
             held.shrink(bytes);
         }
-        for prepared in records {
-            match prepared {
-                Prepared::Skip(after) => self.read_to = after,
-                Prepared::Write(record) => {
-                    let after = record.after.clone();
-                    self.add(record).await.map_err(Ok)?;
-                    self.read_to = after;
-                }
-            }
+        for record in records {
+            let after = record.after.clone();
+            self.add(record).await.map_err(Ok)?;
+            self.read_to = after;
         }
         self.read_to = end;
         Ok(match is_empty {
@@ -235,9 +222,9 @@ impl Spiller {
     }
 
     /// Waits for memory. What is in the open segment cannot be waited for, so it goes first.
-    async fn hold(&mut self, bytes: u64) -> Result<Option<Held>, Stopped> {
+    async fn hold(&mut self, bytes: u64) -> Result<Held, Stopped> {
         if let Some(held) = self.shared.uploads.try_hold(bytes) {
-            return Ok(Some(held));
+            return Ok(held);
         }
         self.seal().await?;
         let began = Instant::now();
@@ -257,7 +244,7 @@ impl Spiller {
         if is_large {
             // A large one waits for all the memory it needs, and gives up the batch's share first.
             self.held = None;
-            self.held = self.hold(len).await?;
+            self.held = Some(self.hold(len).await?);
         }
         let upload = Duration::from_millis(
             self.shared
@@ -394,30 +381,17 @@ fn frame_len(record: &SpillRecord) -> u64 {
     }
 }
 
-/// A record that was looked at.
-enum Prepared {
-    /// It need not be written; the position behind it.
-    Skip(SpillCursor),
-    /// It is to be written, as it is here.
-    Write(SpillRecord),
+/// Bytes that a record adds to a segment, about.
+fn added_len(record: &SpillRecord) -> u64 {
+    record.key.len() as u64 + frame_len(record) + 64
 }
 
-impl Prepared {
-    /// Bytes that it adds to a segment, about.
-    fn bytes(&self) -> u64 {
-        match self {
-            Self::Skip(_) => 0,
-            Self::Write(record) => record.key.len() as u64 + frame_len(record) + 64,
-        }
-    }
-}
-
-/// Chooses and recodes the records of a batch; on a thread that may block.
+/// Those records of a batch that are to be written, recoded; on a thread that may block.
 fn prepare(
     shared: &Shared,
     pending: &Pending,
     batch: SpillBatch,
-) -> Result<(Vec<Prepared>, SpillCursor), ColdError> {
+) -> Result<(Vec<SpillRecord>, SpillCursor), ColdError> {
     let now_ms = shared.wall_ms();
     let mut prepared = Vec::with_capacity(batch.records.len());
     for mut record in batch.records {
@@ -436,10 +410,7 @@ fn prepare(
         match choose(&candidate, known, now_ms) {
             Choice::Write => {}
             Choice::WriteTombstone => record.fact = SpillFact::Tombstone,
-            Choice::Skip => {
-                prepared.push(Prepared::Skip(record.after));
-                continue;
-            }
+            Choice::Skip => continue,
         }
         if let SpillFact::Put { frame, .. } = &mut record.fact {
             let options = &shared.options;
@@ -452,7 +423,7 @@ fn prepare(
                 }
             }
         }
-        prepared.push(Prepared::Write(record));
+        prepared.push(record);
     }
     Ok((prepared, batch.end))
 }

@@ -77,16 +77,11 @@ impl Names {
     }
 }
 
-/// What to do when the bucket fails.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Persistence {
-    /// Try for ever.
-    Endless,
-    /// Give up after so many tries: what is lost is only work.
-    Tries(u32),
-}
+/// Tries without an end. Where what is lost is only work, there are [`TRIES`].
+pub(crate) const ENDLESS: u32 = u32::MAX;
+const TRIES: u32 = 5;
 
-/// Uploads a segment and merges it. `names` is only used if its name is taken.
+/// Makes a segment that is newer than what was made at `after_ms`, uploads it and merges it.
 ///
 /// # Cancel safety
 /// Whether the segment is in the bucket is open then; if it is, its writer's followers find it.
@@ -96,13 +91,23 @@ pub(crate) enum Persistence {
 pub(crate) async fn upload(
     shared: &Arc<Shared>,
     names: &Mutex<Names>,
-    sealed: Arc<SealedSegment>,
-    persistence: Persistence,
+    builder: SegmentBuilder,
+    after_ms: u64,
 ) -> Result<SegmentName, ColdError> {
-    let sealed = put_in_bucket(shared, names, sealed, persistence, &|_, _| false).await?;
-    let name = sealed.footer.header.name();
-    enter(shared, sealed, None).await?;
-    Ok(name)
+    let header = names.lock().next(shared, after_ms);
+    let sealed = Arc::new(builder.finish(header, &shared.index.marks()));
+    let uploaded = async {
+        let sealed = put_in_bucket(shared, names, sealed, TRIES, &|_, _| false).await?;
+        let name = sealed.footer.header.name();
+        enter(shared, sealed, None).await?;
+        Ok(name)
+    };
+    let uploaded = uploaded.await;
+    if uploaded.is_err() {
+        // Its name was given out and may never appear: no reader shall wait for it.
+        names.lock().abandon(shared);
+    }
+    uploaded
 }
 
 /// Uploads a segment, and gives it as it is in the bucket: with another name if its own was taken,
@@ -115,17 +120,17 @@ pub(crate) async fn put_in_bucket(
     shared: &Arc<Shared>,
     names: &Mutex<Names>,
     sealed: Arc<SealedSegment>,
-    persistence: Persistence,
+    tries_max: u32,
     is_replaced: &(dyn Fn(KeyHash, Version) -> bool + Sync),
 ) -> Result<Arc<SealedSegment>, ColdError> {
     let mut sealed = sealed;
     let mut torn: Vec<SegmentName> = Vec::new();
     loop {
-        match put(shared, &sealed, persistence).await? {
+        match put(shared, &sealed, tries_max).await? {
             Put::Done => break,
             Put::Late => sealed = compared(shared, names, sealed, is_replaced).await?,
             // Many random names in a row: something is wrong with the store, not with the name.
-            Put::Taken if torn.len() >= NAMES_MAX && persistence != Persistence::Endless => {
+            Put::Taken if torn.len() >= NAMES_MAX && tries_max != ENDLESS => {
                 let key = sealed.footer.header.name().to_string();
                 let kind = StoreErrorKind::AlreadyExists;
                 return Err(StoreError::new(Operation::PutIfAbsent, key, kind).into());
@@ -269,7 +274,7 @@ async fn compared(
 async fn put(
     shared: &Arc<Shared>,
     sealed: &SealedSegment,
-    persistence: Persistence,
+    tries_max: u32,
 ) -> Result<Put, ColdError> {
     let key = sealed.footer.header.name().key();
     let body = Body::from(sealed.body.clone());
@@ -278,7 +283,7 @@ async fn put(
     let mut is_conditional = true;
     loop {
         let is_late = attempt > 0 && began.elapsed() > shared.options.grace;
-        if is_late && persistence == Persistence::Endless {
+        if is_late && tries_max == ENDLESS {
             return Ok(Put::Late);
         }
         shared.crash_point("before-put").await;
@@ -306,7 +311,7 @@ async fn put(
             _ => error,
         };
         attempt = attempt.saturating_add(1);
-        if persistence != Persistence::Endless && Persistence::Tries(attempt) == persistence {
+        if attempt >= tries_max {
             return Err(error.into());
         }
         Counters::add(&shared.counters.upload_retries, 1);

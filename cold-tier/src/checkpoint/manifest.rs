@@ -118,10 +118,7 @@ impl Manifest {
             payload.extend_from_slice(&next.to_le_bytes());
         }
         for mark in &self.flush_marks {
-            payload.extend_from_slice(&mark.space.to_le_bytes());
-            payload.extend_from_slice(&mark.writer.to_le_bytes());
-            payload.extend_from_slice(&mark.since.to_le_bytes());
-            payload.extend_from_slice(&mark.cutoff.to_le_bytes());
+            mark.encode_into(&mut payload);
         }
         for part in &self.parts {
             payload.extend_from_slice(&part.len.to_le_bytes());
@@ -212,12 +209,7 @@ impl Manifest {
             manifest.cursors.push((key, fields.u64()?));
         }
         for _ in 0..marks {
-            manifest.flush_marks.push(FlushMark {
-                space: fields.u16()?,
-                writer: fields.u32()?,
-                since: fields.u64()?,
-                cutoff: fields.u64()?,
-            });
+            manifest.flush_marks.push(FlushMark::take(fields)?);
         }
         for _ in 0..parts {
             manifest.parts.push(PartFacts {

@@ -19,7 +19,7 @@ use crate::plan::{Keep, is_settled, tombstone_needed};
 use crate::segment::{Fact, Footer, FooterEntry, Record, SegmentBuilder, SegmentError, Version};
 use crate::shared::Shared;
 use crate::status::Counters;
-use crate::upload::{Names, Persistence, upload};
+use crate::upload::{Names, upload};
 
 /// Records with less than this between them are read together, in bytes.
 const GAP_MAX: u64 = 256 << 10;
@@ -88,7 +88,6 @@ impl Judge<'_> {
 pub(super) struct Rewriter<'a> {
     shared: &'a Arc<Shared>,
     names: &'a Mutex<Names>,
-    persistence: Persistence,
     values: Option<SegmentBuilder>,
     tombstones: Vec<(u16, Box<[u8]>, Version)>,
     sources: Vec<Source>,
@@ -109,15 +108,10 @@ struct Wanted {
 }
 
 impl<'a> Rewriter<'a> {
-    pub(super) fn new(
-        shared: &'a Arc<Shared>,
-        names: &'a Mutex<Names>,
-        persistence: Persistence,
-    ) -> Self {
+    pub(super) fn new(shared: &'a Arc<Shared>, names: &'a Mutex<Names>) -> Self {
         Self {
             shared,
             names,
-            persistence,
             values: None,
             tombstones: Vec::new(),
             sources: Vec::new(),
@@ -227,11 +221,8 @@ impl<'a> Rewriter<'a> {
         };
         let range = first.record.offset..last.record.offset + u64::from(last.record.len);
         if self.held.is_none() {
-            self.held = self
-                .shared
-                .uploads
-                .hold(self.shared.options.segment_bytes())
-                .await;
+            let segment_bytes = self.shared.options.segment_bytes();
+            self.held = Some(self.shared.uploads.hold(segment_bytes).await);
         }
         let mut bytes = self.read(facts, range.clone()).await?;
         let mut is_second = false;
@@ -304,9 +295,8 @@ impl<'a> Rewriter<'a> {
 
     /// Brings what was collected into the bucket and the index, then dooms the segments it is from.
     async fn flush(&mut self) -> Result<(), ColdError> {
-        let marks = self.shared.index.marks();
         if let Some(values) = self.values.take() {
-            self.upload(values, &marks).await?;
+            upload(self.shared, self.names, values, self.after_ms).await?;
         }
         self.shared.crash_point("values-moved").await;
         let mut tombstones = std::mem::take(&mut self.tombstones).into_iter().peekable();
@@ -324,7 +314,7 @@ impl<'a> Rewriter<'a> {
                 }
                 tombstones.next();
             }
-            self.upload(builder, &marks).await?;
+            upload(self.shared, self.names, builder, self.after_ms).await?;
         }
         self.held = None;
         self.shared.crash_point("moved").await;
@@ -347,21 +337,6 @@ impl<'a> Rewriter<'a> {
             self.shared.crash_point("doomed").await;
         }
         Ok(())
-    }
-
-    async fn upload(
-        &self,
-        builder: SegmentBuilder,
-        marks: &[crate::segment::FlushMark],
-    ) -> Result<(), ColdError> {
-        let header = self.names.lock().next(self.shared, self.after_ms);
-        let sealed = Arc::new(builder.finish(header, marks));
-        let uploaded = upload(self.shared, self.names, sealed, self.persistence).await;
-        if uploaded.is_err() {
-            // Its name was given out and may never appear: no reader shall wait for it.
-            self.names.lock().abandon(self.shared);
-        }
-        uploaded.map(|_| ())
     }
 
     /// Finishes what was begun.

@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 
 use super::Location;
 use crate::memory::Held;
-use crate::segment::{Received, RecordStream, StreamError, Wanted};
+use crate::segment::{ColdEntry, RecordStream, StreamError, Wanted};
 use crate::shared::Shared;
 use crate::status::Counters;
 use crate::store::pieces::PIECE_LEN;
@@ -38,7 +38,7 @@ const STREAM_BYTES: u64 = 4 * PIECE_LEN as u64;
 const HEDGE_AFTER_MIN: Duration = Duration::from_millis(10);
 
 /// What came, and the memory that it takes.
-pub(super) type Came = (Result<Received, StreamError>, Option<Held>);
+pub(super) type Came = Result<(ColdEntry, Held), StreamError>;
 
 /// Why a read ends early.
 enum Stop {
@@ -69,7 +69,7 @@ async fn read_hedged(
     shared: &Arc<Shared>,
     wanted: Wanted<'_>,
     location: &Location,
-    held: Option<Held>,
+    held: Held,
 ) -> Result<Came, StoreError> {
     let slow = shared
         .options
@@ -94,7 +94,7 @@ async fn read_hedged(
         return first.await;
     };
     Counters::add(&counters.hedged, 1);
-    let second = read_holding(shared, wanted, location, Some(held));
+    let second = read_holding(shared, wanted, location, held);
     tokio::pin!(second);
     // What failed says nothing of the other one, unless both did.
     tokio::select! {
@@ -136,22 +136,19 @@ async fn read_holding(
     shared: &Arc<Shared>,
     wanted: Wanted<'_>,
     location: &Location,
-    mut held: Option<Held>,
+    mut held: Held,
 ) -> Result<Came, StoreError> {
     loop {
         match pass(shared, wanted, location, &mut held).await {
-            Ok(received) => {
-                let kept = received.frame.as_ref().map_or(0, Bytes::len);
-                let bytes = (received.value.len() + kept) as u64;
-                if let Some(held) = &mut held {
-                    held.shrink(bytes);
-                }
-                return Ok((Ok(received), held));
+            Ok(entry) => {
+                let kept = entry.frame.as_ref().map_or(0, Bytes::len);
+                held.shrink((entry.value.len() + kept) as u64);
+                return Ok(Ok((entry, held)));
             }
-            Err(Stop::Record(error)) => return Ok((Err(error), None)),
+            Err(Stop::Record(error)) => return Ok(Err(error)),
             Err(Stop::Store(error)) => return Err(error),
             Err(Stop::Memory(bytes)) => {
-                drop(held.take());
+                drop(held);
                 held = shared.reads.hold(bytes).await;
             }
         }
@@ -163,8 +160,8 @@ async fn pass(
     shared: &Arc<Shared>,
     wanted: Wanted<'_>,
     location: &Location,
-    held: &mut Option<Held>,
-) -> Result<Received, Stop> {
+    held: &mut Held,
+) -> Result<ColdEntry, Stop> {
     let (to, pieces) = Pieces::channel();
     let decoding = decode(wanted, pieces, (held, window(shared, location)));
     let reading = async move {
@@ -223,8 +220,8 @@ async fn read_parts(
 async fn decode(
     wanted: Wanted<'_>,
     mut pieces: Receiver<Piece>,
-    (held, window): (&mut Option<Held>, u64),
-) -> Result<Received, Stop> {
+    (held, window): (&mut Held, u64),
+) -> Result<ColdEntry, Stop> {
     let mut record = RecordStream::new(wanted);
     let mut is_sized = false;
     while let Some(piece) = pieces.recv().await {
@@ -238,7 +235,7 @@ async fn decode(
         if let (false, Some(len)) = (is_sized, record.value_len()) {
             is_sized = true;
             let bytes = len as u64 + window;
-            if held.as_mut().is_some_and(|held| !held.try_extend(bytes)) {
+            if !held.try_extend(bytes) {
                 return Err(Stop::Memory(bytes));
             }
         }

@@ -23,7 +23,6 @@ pub struct SegmentBuilder {
     entries: Vec<FooterEntry>,
     data_len: u64,
     keys_len: usize,
-    oldest: Option<Version>,
 }
 
 /// A whole segment. Its bytes never change: what failed is sent again under the same name.
@@ -111,10 +110,6 @@ impl SegmentBuilder {
         });
         self.data_len += len as u64;
         self.keys_len += record.key.len();
-        self.oldest = Some(
-            self.oldest
-                .map_or(record.at, |oldest| oldest.min(record.at)),
-        );
         self.append(&record.encode_head());
         self.append(record.key);
         Ok(())
@@ -147,39 +142,21 @@ impl SegmentBuilder {
         HEADER_LEN as u64 + self.data_len
     }
 
-    /// Records in it.
-    #[must_use]
-    pub fn records(&self) -> usize {
-        self.entries.len()
-    }
-
     /// Whether it has no records.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// The lowest version in it.
-    #[must_use]
-    pub fn oldest(&self) -> Option<Version> {
-        self.oldest
-    }
-
-    /// The records so far.
-    #[must_use]
-    pub fn entries(&self) -> &[FooterEntry] {
-        &self.entries
-    }
-
-    /// Closes the segment and names it. `flush_marks` are all flushes that the writer knows of; of
-    /// several marks for a space the highest counts.
+    /// Closes the segment and names it. `flush_marks` are all flushes that the writer knows of, by
+    /// [`FlushMark::key`].
     #[must_use]
     pub fn finish(mut self, header: SegmentHeader, flush_marks: &[FlushMark]) -> SealedSegment {
         let head = Bytes::copy_from_slice(&header.encode());
         let footer = Footer {
             header,
             entries: std::mem::take(&mut self.entries),
-            flush_marks: merge_marks(flush_marks),
+            flush_marks: flush_marks.to_vec(),
             data_len: self.data_len,
         };
         let tail = footer
@@ -194,15 +171,6 @@ impl SegmentBuilder {
             footer,
         }
     }
-}
-
-/// One mark for each key, by key.
-pub(crate) fn merge_marks(marks: &[FlushMark]) -> Vec<FlushMark> {
-    let mut merged = marks.to_vec();
-    // The highest of each key comes first and stays.
-    merged.sort_unstable_by(|a, b| a.key().cmp(&b.key()).then(b.cutoff.cmp(&a.cutoff)));
-    merged.dedup_by_key(|mark| mark.key());
-    merged
 }
 
 impl SealedSegment {

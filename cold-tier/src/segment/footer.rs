@@ -107,6 +107,22 @@ impl FlushMark {
     pub fn key(&self) -> MarkKey {
         (self.space, self.writer, self.since)
     }
+
+    pub(crate) fn encode_into(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.space.to_le_bytes());
+        out.extend_from_slice(&self.writer.to_le_bytes());
+        out.extend_from_slice(&self.since.to_le_bytes());
+        out.extend_from_slice(&self.cutoff.to_le_bytes());
+    }
+
+    pub(crate) fn take(fields: &mut Fields<'_>) -> Option<Self> {
+        Some(Self {
+            space: fields.u16()?,
+            writer: fields.u32()?,
+            since: fields.u64()?,
+            cutoff: fields.u64()?,
+        })
+    }
 }
 
 /// What the last bytes of an object gave.
@@ -202,10 +218,7 @@ impl Footer {
         out.extend_from_slice(&(self.entries.len() as u32).to_le_bytes());
         out.extend_from_slice(&(self.flush_marks.len() as u32).to_le_bytes());
         for mark in &self.flush_marks {
-            out.extend_from_slice(&mark.space.to_le_bytes());
-            out.extend_from_slice(&mark.writer.to_le_bytes());
-            out.extend_from_slice(&mark.since.to_le_bytes());
-            out.extend_from_slice(&mark.cutoff.to_le_bytes());
+            mark.encode_into(&mut out);
         }
         for entry in &self.entries {
             out.push(if entry.tombstone { BIT_TOMBSTONE } else { 0 });
@@ -239,19 +252,10 @@ impl Footer {
         }
         let mut flush_marks: Vec<FlushMark> = Vec::with_capacity(marks);
         for _ in 0..marks {
-            let mark = FlushMark {
-                space: fields.u16().ok_or(wrong("flush mark"))?,
-                writer: fields.u32().ok_or(wrong("flush mark"))?,
-                since: fields.u64().ok_or(wrong("flush mark"))?,
-                cutoff: fields.u64().ok_or(wrong("flush mark"))?,
-            };
-            if flush_marks
-                .last()
-                .is_some_and(|last| last.key() >= mark.key())
-            {
-                return Err(wrong("flush mark"));
-            }
-            flush_marks.push(mark);
+            flush_marks.push(FlushMark::take(&mut fields).ok_or(wrong("flush mark"))?);
+        }
+        if !flush_marks.is_sorted_by(|a, b| a.key() < b.key()) {
+            return Err(wrong("flush mark"));
         }
         let mut offset = HEADER_LEN as u64;
         let mut list = Vec::with_capacity(entries);

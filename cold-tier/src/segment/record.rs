@@ -171,27 +171,26 @@ impl<'a> Record<'a> {
             Fact::Tombstone => Facts::default(),
         };
         let bit = |is_set: bool, bit: u8| if is_set { bit } else { 0 };
-        let head = Head {
-            checksum: 0,
-            bits: bit(self.is_tombstone(), BIT_TOMBSTONE)
-                | bit(facts.stale, BIT_STALE)
-                | bit(facts.token_sent, BIT_TOKEN_SENT)
-                | bit(facts.cas_override.is_some(), BIT_CAS_OVERRIDE),
-            space: self.space,
-            key_len: self.key.len() as u16,
-            frame_len: self.frame().len() as u32,
-            flags: facts.flags,
-            at: self.at,
-            expires_at_ms: facts.expires_at_ms,
-            cas_override: facts.cas_override.unwrap_or(0),
-            writer: facts.writer,
-        };
-        let bytes = head.to_bytes();
-        let (_, checked) = bytes.split_at(CHECKSUM_LEN);
-        let checksum = checksum::crc32c(checked);
+        let bits = bit(self.is_tombstone(), BIT_TOMBSTONE)
+            | bit(facts.stale, BIT_STALE)
+            | bit(facts.token_sent, BIT_TOKEN_SENT)
+            | bit(facts.cas_override.is_some(), BIT_CAS_OVERRIDE);
+        let mut checked = Vec::with_capacity(RECORD_HEAD_LEN);
+        checked.extend_from_slice(&[LAYOUT, bits]);
+        checked.extend_from_slice(&self.space.to_le_bytes());
+        checked.extend_from_slice(&(self.key.len() as u16).to_le_bytes());
+        checked.extend_from_slice(&[0, 0]);
+        checked.extend_from_slice(&(self.frame().len() as u32).to_le_bytes());
+        checked.extend_from_slice(&facts.flags.to_le_bytes());
+        checked.extend_from_slice(&self.at.to_le_bytes());
+        checked.extend_from_slice(&facts.expires_at_ms.to_le_bytes());
+        checked.extend_from_slice(&facts.cas_override.unwrap_or(0).to_le_bytes());
+        checked.extend_from_slice(&facts.writer.to_le_bytes());
+        let checksum = checksum::crc32c(&checked);
         let checksum = checksum::crc32c_append(checksum, self.key);
         let checksum = checksum::crc32c_append(checksum, self.frame());
-        Head { checksum, ..head }.to_bytes()
+        let head = [checksum.to_le_bytes().as_slice(), &checked].concat();
+        head.try_into().expect("the fields have this length")
     }
 
     /// Reads the record that `bytes` are, from the first to the last. It is a record that was
@@ -225,81 +224,24 @@ impl<'a> Record<'a> {
     }
 }
 
-/// What a record says of itself before its key and frame.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Start {
+/// A record's head as it is stored.
+pub(super) struct Head {
     /// That of everything behind [`CHECKSUM_LEN`].
     pub(super) checksum: u32,
-    pub(super) lengths: RecordLengths,
-    pub(super) space: u16,
-    pub(super) at: Version,
-    /// None of a tombstone.
-    pub(super) facts: Option<Facts>,
-}
-
-impl Start {
-    /// Reads a record's first [`RECORD_HEAD_LEN`] bytes, on trust like [`RecordLengths::peek`].
-    ///
-    /// # Errors
-    /// [`SegmentError`]: the bytes cannot be a record's head.
-    pub(super) fn parse(bytes: &[u8]) -> Result<Self, SegmentError> {
-        let head = Head::parse(bytes)?;
-        let facts = match head.fact(&[])? {
-            Fact::Put { facts, .. } => Some(facts),
-            Fact::Tombstone => None,
-        };
-        Ok(Self {
-            checksum: head.checksum,
-            lengths: head.lengths(),
-            space: head.space,
-            at: head.at,
-            facts,
-        })
-    }
-}
-
-/// A record's head as it is stored.
-struct Head {
-    checksum: u32,
     bits: u8,
-    space: u16,
+    pub(super) space: u16,
     key_len: u16,
     frame_len: u32,
     flags: u32,
-    at: Version,
+    pub(super) at: Version,
     expires_at_ms: u64,
     cas_override: u64,
     writer: u32,
 }
 
 impl Head {
-    fn to_bytes(&self) -> [u8; RECORD_HEAD_LEN] {
-        let mut bytes = [0; RECORD_HEAD_LEN];
-        let mut rest = bytes.as_mut_slice();
-        let mut put = |field: &[u8]| {
-            // The fields have the length of the head together.
-            if let Some((place, after)) =
-                std::mem::take(&mut rest).split_at_mut_checked(field.len())
-            {
-                place.copy_from_slice(field);
-                rest = after;
-            }
-        };
-        put(&self.checksum.to_le_bytes());
-        put(&[LAYOUT, self.bits]);
-        put(&self.space.to_le_bytes());
-        put(&self.key_len.to_le_bytes());
-        put(&[0, 0]);
-        put(&self.frame_len.to_le_bytes());
-        put(&self.flags.to_le_bytes());
-        put(&self.at.to_le_bytes());
-        put(&self.expires_at_ms.to_le_bytes());
-        put(&self.cas_override.to_le_bytes());
-        put(&self.writer.to_le_bytes());
-        bytes
-    }
-
-    fn parse(bytes: &[u8]) -> Result<Self, SegmentError> {
+    /// Reads a record's first [`RECORD_HEAD_LEN`] bytes, on trust like [`RecordLengths::peek`].
+    pub(super) fn parse(bytes: &[u8]) -> Result<Self, SegmentError> {
         let head: &[u8; RECORD_HEAD_LEN] = bytes.first_chunk().ok_or(SegmentError::Truncated {
             part: PART,
             needed: RECORD_HEAD_LEN as u64,
@@ -331,7 +273,7 @@ impl Head {
         })
     }
 
-    fn lengths(&self) -> RecordLengths {
+    pub(super) fn lengths(&self) -> RecordLengths {
         RecordLengths {
             key: usize::from(self.key_len),
             frame: self.frame_len as usize,
@@ -339,7 +281,7 @@ impl Head {
     }
 
     /// Each fact has one spelling, anything else is refused.
-    fn fact<'a>(&self, frame: &'a [u8]) -> Result<Fact<'a>, SegmentError> {
+    pub(super) fn fact<'a>(&self, frame: &'a [u8]) -> Result<Fact<'a>, SegmentError> {
         let wrong = |field| SegmentError::Field { part: PART, field };
         let has_override = self.bits & BIT_CAS_OVERRIDE != 0;
         if self.bits & !BITS_KNOWN != 0 {

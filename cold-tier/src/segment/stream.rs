@@ -10,8 +10,8 @@ use bytes::Bytes;
 use fonn_codec::frame::{BLOCK_LEN, ErrorKind, FrameStream, HEADER_LEN as FRAME_HEADER_LEN};
 use fonn_codec::{FrameError, checksum};
 
-use crate::segment::record::{CHECKSUM_LEN, Start};
-use crate::segment::{Facts, RECORD_HEAD_LEN, Version};
+use crate::segment::record::{CHECKSUM_LEN, Head};
+use crate::segment::{Fact, Facts, RECORD_HEAD_LEN, Version};
 
 /// What the caller expects of a record.
 #[derive(Clone, Copy, Debug)]
@@ -28,14 +28,17 @@ pub struct Wanted<'a> {
     pub value_len_max: usize,
 }
 
-/// A value that has come as it was written.
+/// An entry that has come as it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Received {
-    /// The facts beside it.
+pub struct ColdEntry {
+    /// Its version.
+    pub at: Version,
+    /// What is known of it besides its bytes.
     pub facts: Facts,
     /// The value, decoded.
     pub value: Bytes,
-    /// Its frame, if it is compressed and short: at most [`BLOCK_LEN`] bytes.
+    /// The value's frame where it is compressed and has at most [`BLOCK_LEN`] bytes, to be kept in
+    /// another tier as it is. That of a longer one would be in memory beside it.
     pub frame: Option<Bytes>,
 }
 
@@ -149,7 +152,8 @@ impl<'a> RecordStream<'a> {
             record_len,
             value_len_max,
         } = self.wanted;
-        let head = Start::parse(start).map_err(|_| StreamError::Damaged)?;
+        let head = Head::parse(start).map_err(|_| StreamError::Damaged)?;
+        let lengths = head.lengths();
         let (_, checked) = start
             .split_at_checked(CHECKSUM_LEN)
             .ok_or(StreamError::Damaged)?;
@@ -158,14 +162,14 @@ impl<'a> RecordStream<'a> {
             .split_at_checked(RECORD_HEAD_LEN.saturating_add(key.len()))
             .ok_or(StreamError::Damaged)?;
         let is_wanted = (head.space, head.at) == (space, at)
-            && head.lengths.key == key.len()
-            && head.lengths.record() == record_len
+            && lengths.key == key.len()
+            && lengths.record() == record_len
             && keyed.ends_with(key);
-        let facts = head
-            .facts
-            .filter(|_| is_wanted)
-            .ok_or(StreamError::Damaged)?;
-        let frame_len = head.lengths.frame;
+        let facts = match head.fact(&[]) {
+            Ok(Fact::Put { facts, .. }) if is_wanted => facts,
+            _ => return Err(StreamError::Damaged),
+        };
+        let frame_len = lengths.frame;
         let stream = FrameStream::begin(frame, frame_len, value_len_max)
             .map_err(|_| StreamError::Damaged)?;
         // Of a value that is not compressed it is the value itself.
@@ -188,7 +192,7 @@ impl<'a> RecordStream<'a> {
     ///
     /// # Errors
     /// [`StreamError`].
-    pub fn finish(self) -> Result<Received, StreamError> {
+    pub fn finish(self) -> Result<ColdEntry, StreamError> {
         let State::Frame {
             stored_checksum,
             facts,
@@ -205,7 +209,8 @@ impl<'a> RecordStream<'a> {
             ErrorKind::Unsupported => StreamError::Foreign(error),
             ErrorKind::Corrupt | ErrorKind::Invalid => StreamError::Damaged,
         })?;
-        Ok(Received {
+        Ok(ColdEntry {
+            at: self.wanted.at,
             facts,
             value: value.into(),
             frame: frame.map(Bytes::from),
@@ -221,7 +226,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::segment::{Fact, Record};
+    use crate::segment::Record;
 
     const AT: Version = 7;
 
@@ -256,7 +261,7 @@ mod tests {
         }
     }
 
-    fn stream(wanted: Wanted<'_>, bytes: &[u8], lens: &[usize]) -> Result<Received, StreamError> {
+    fn stream(wanted: Wanted<'_>, bytes: &[u8], lens: &[usize]) -> Result<ColdEntry, StreamError> {
         let mut stream = RecordStream::new(wanted);
         let mut rest = bytes;
         for len in lens.iter().cycle() {

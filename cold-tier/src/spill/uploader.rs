@@ -22,7 +22,7 @@ use crate::memory::Held;
 use crate::segment::{FlushMark, SealedSegment};
 use crate::shared::Shared;
 use crate::status::Counters;
-use crate::upload::{Names, Persistence, enter, put_in_bucket};
+use crate::upload::{ENDLESS, Names, enter, put_in_bucket};
 
 /// What is to be done up to a position of the queue.
 pub(super) struct Job {
@@ -222,13 +222,7 @@ async fn upload(
     let filled = Arc::new(builder.finish(header, marks));
     // What another lane has, or waits in memory, is not in the index yet.
     let is_replaced = |hash, at| pending.lock().get(&hash).is_some_and(|newest| *newest > at);
-    let put = put_in_bucket(
-        shared,
-        names,
-        Arc::clone(&filled),
-        Persistence::Endless,
-        &is_replaced,
-    );
+    let put = put_in_bucket(shared, names, Arc::clone(&filled), ENDLESS, &is_replaced);
     match put.await {
         Ok(sealed) => Outcome::Uploaded(Box::new(Uploaded {
             filled,
