@@ -335,7 +335,7 @@ impl Follower {
         }
         self.is_found = true;
         self.listing.failed = None;
-        self.listing.due = Instant::now() + self.shared.options.discover_interval;
+        self.listing.due = Instant::now() + self.shared.options.follow_interval * 6;
         self.shared.announced.lock().listed(&found, began);
         self.finish_takeovers();
     }

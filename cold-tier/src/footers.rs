@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use tokio::task::JoinSet;
 
 use crate::error::ColdError;
@@ -37,7 +38,7 @@ pub(crate) async fn read(shared: &Shared, name: &SegmentName) -> Result<Read, Co
 /// As [`read`]. None for a footer that is not to be read beside others.
 async fn read_if_short(shared: &Shared, name: &SegmentName) -> Option<Result<Read, ColdError>> {
     let end = fetch(shared, name, TAIL_LEN_GUESS).await;
-    if let Ok(Some(end)) = &end
+    if let Ok(end) = &end
         && decoded_len(&end.bytes, end.object_size_bytes) > Some(PARALLEL_LEN_MAX)
     {
         return None;
@@ -49,18 +50,18 @@ async fn read_if_short(shared: &Shared, name: &SegmentName) -> Option<Result<Rea
 async fn read_from(
     shared: &Shared,
     name: &SegmentName,
-    mut end: Result<Option<Suffix>, ColdError>,
+    mut end: Result<Suffix, ColdError>,
 ) -> Result<Read, ColdError> {
     let wrong = |part, field| SegmentError::Field { part, field };
     let mut damage = None;
     for read in 1..=READS_MAX {
-        damage = match decode(end?) {
+        damage = match decode(&end?) {
             Ok((Tail::Complete(footer), size)) if footer.header.name() == *name => {
                 return Ok((footer, size));
             }
             Ok((Tail::Complete(_), _)) => Some(wrong("footer", "name")),
             Ok((Tail::NeedMore { suffix_len }, _)) => {
-                match decode(fetch(shared, name, suffix_len).await?) {
+                match decode(&fetch(shared, name, suffix_len).await?) {
                     Ok((Tail::Complete(footer), size)) if footer.header.name() == *name => {
                         return Ok((footer, size));
                     }
@@ -82,21 +83,19 @@ async fn read_from(
     })
 }
 
-/// The last `suffix_len` bytes of a segment. None of an object without a single byte: it is there,
-/// and is no segment.
-async fn fetch(
-    shared: &Shared,
-    name: &SegmentName,
-    suffix_len: u64,
-) -> Result<Option<Suffix>, ColdError> {
+/// The last `suffix_len` bytes of a segment. An object without a single byte is there, and is no
+/// segment.
+async fn fetch(shared: &Shared, name: &SegmentName, suffix_len: u64) -> Result<Suffix, ColdError> {
     match shared.bucket().get_suffix(&name.key(), suffix_len).await {
-        Err(error) if error.kind == StoreErrorKind::OutOfRange => Ok(None),
-        suffix => Ok(suffix.map(Some)?),
+        Err(error) if error.kind == StoreErrorKind::OutOfRange => Ok(Suffix {
+            bytes: Bytes::new(),
+            object_size_bytes: 0,
+        }),
+        suffix => Ok(suffix?),
     }
 }
 
-fn decode(end: Option<Suffix>) -> Result<(Tail, u64), SegmentError> {
-    let end = end.ok_or(SegmentError::NotASegment { part: "trailer" })?;
+fn decode(end: &Suffix) -> Result<(Tail, u64), SegmentError> {
     let size = end.object_size_bytes;
     decode_tail(&end.bytes, size).map(|tail| (tail, size))
 }

@@ -52,10 +52,9 @@ pub struct ColdOptions {
     pub hedge: bool,
     /// When entries are written to the bucket.
     pub spill_age: SpillMode,
-    /// How often an active writer is asked for new segments.
+    /// How often an active writer is asked for new segments. New writers are looked for in one of
+    /// six times: a list costs more.
     pub follow_interval: Duration,
-    /// How often new writers are looked for.
-    pub discover_interval: Duration,
     /// How often the whole bucket is compared with the index.
     pub reconcile_interval: Duration,
     /// How often garbage is looked for.
@@ -101,7 +100,6 @@ impl ColdOptions {
             hedge: false,
             spill_age: SpillMode::WriteBehind(Duration::from_secs(30)),
             follow_interval: Duration::from_secs(10),
-            discover_interval: Duration::from_secs(60),
             reconcile_interval: Duration::from_secs(3600),
             collect_interval: Duration::from_secs(600),
             grace: Duration::from_secs(3600),

@@ -36,6 +36,9 @@ pub(crate) use budget::part_of_budget;
 use crate::checkpoint::{SegmentFacts, SegmentState};
 use crate::segment::Version;
 
+/// A segment of which less than this part of the records counts is rewritten, in percent.
+const LIVE_PERCENT_MIN: u128 = 30;
+
 /// What a plan is made from.
 #[derive(Clone, Debug)]
 pub struct PlanInput<'a> {
@@ -68,10 +71,8 @@ pub struct PlanLimits {
     pub steps_max: usize,
     /// Most bytes to copy, as far as can be told before; one segment may always be rewritten.
     pub copy_bytes_max: u64,
-    /// A segment of which less than this part of the records counts is rewritten, in percent.
-    pub live_percent_min: u8,
-    /// But not for less garbage than this, in bytes. A rewrite costs a GET and a share of a PUT,
-    /// 1 MiB for a month some four times that.
+    /// A segment is not rewritten for less garbage than this, in bytes. A rewrite costs a GET and a
+    /// share of a PUT, 1 MiB for a month some four times that.
     pub garbage_bytes_min: u64,
     /// How long a full segment is, in bytes; those of less than an eighth are small.
     pub segment_bytes: u64,
@@ -85,7 +86,6 @@ impl Default for PlanLimits {
         Self {
             steps_max: 64,
             copy_bytes_max: 256 << 20,
-            live_percent_min: 30,
             garbage_bytes_min: 1 << 20,
             segment_bytes: 32 << 20,
             merge_min: 16,
@@ -248,7 +248,7 @@ impl<'a> Round<'a> {
             return Some(rewrite);
         }
         let garbage = facts.data_len.saturating_sub(facts.live_bytes);
-        let live_min = u128::from(facts.data_len) * u128::from(input.limits.live_percent_min) / 100;
+        let live_min = u128::from(facts.data_len) * LIVE_PERCENT_MIN / 100;
         let is_garbage =
             u128::from(facts.live_bytes) < live_min && garbage >= input.limits.garbage_bytes_min;
         is_garbage.then_some(rewrite)

@@ -27,7 +27,7 @@ use crate::shared::Shared;
 use open::{Added, OpenSegment};
 use select::{Candidate, Choice, Known, choose};
 use source::{SpillBatch, SpillCursor, SpillFact, SpillRecord, SpillSource};
-use uploader::{Job, Uploader, Work};
+use uploader::{Job, Uploader};
 
 /// How long to wait after the source or the index failed.
 const RETRY: Duration = Duration::from_secs(1);
@@ -237,7 +237,7 @@ impl Spiller {
         let segment_bytes = self.shared.options.segment_bytes();
         let len = record.key.len() as u64 + frame_len(&record);
         let is_large = len > segment_bytes;
-        let is_full = |open: &OpenSegment| open.len() + len > segment_bytes;
+        let is_full = |open: &OpenSegment| open.builder.len() + len > segment_bytes;
         if self.open.as_ref().is_some_and(is_full) {
             self.seal().await?;
         }
@@ -263,9 +263,7 @@ impl Spiller {
             Added::Yes => {
                 let hash = KeyHash::of(record.space, &record.key);
                 self.pending.lock().insert(hash, record.at);
-                if let Some(held) = self.held.take() {
-                    open.hold(held);
-                }
+                open.held.extend(self.held.take());
             }
             Added::Unreadable => tracing::debug!("a record fits into no segment"),
             Added::Full => {
@@ -305,7 +303,7 @@ impl Spiller {
     }
 
     fn due(&self) -> Option<Instant> {
-        self.open.as_ref().and_then(OpenSegment::due)
+        self.open.as_ref()?.due
     }
 
     fn is_due(&self) -> bool {
@@ -317,12 +315,15 @@ impl Spiller {
         let Some(open) = self.open.take() else {
             return Ok(());
         };
-        let marks = self.shared.index.marks();
         self.wants_marks = false;
-        self.queue(Work::Segment(open, marks)).await
+        self.queue(Some(open), None).await
     }
 
-    async fn queue(&mut self, work: Work) -> Result<(), Stopped> {
+    async fn queue(
+        &mut self,
+        segment: Option<OpenSegment>,
+        done: Option<oneshot::Sender<()>>,
+    ) -> Result<(), Stopped> {
         self.queued_to = self.read_to.clone();
         let began = Instant::now();
         let slot = tokio::select! {
@@ -330,9 +331,13 @@ impl Spiller {
             () = self.jobs.closed() => return Err(Stopped),
         };
         self.shared.counters.note_upload_wait(began.elapsed());
-        let cursor = self.read_to.clone();
-        let sent = self.jobs.send(Job { work, cursor, slot }).await;
-        sent.map_err(|_| Stopped)
+        let job = Job {
+            segment,
+            cursor: self.read_to.clone(),
+            done,
+            slot,
+        };
+        self.jobs.send(job).await.map_err(|_| Stopped)
     }
 
     /// There is nothing to read: what was skipped needs no segment to be acknowledged, and memory
@@ -344,7 +349,7 @@ impl Spiller {
             return self.seal().await;
         }
         if self.open.is_none() && self.queued_to != self.read_to {
-            return self.queue(Work::Nothing).await;
+            return self.queue(None, None).await;
         }
         Ok(())
     }
@@ -363,7 +368,7 @@ impl Spiller {
         }
         self.seal().await?;
         self.settle().await?;
-        self.queue(Work::Fence(done)).await
+        self.queue(None, Some(done)).await
     }
 }
 

@@ -456,8 +456,6 @@ fn cold_setup(config: &Config, cold: &ColdConfig, bucket: &Opened, clock: Clock)
         hedge: cold.hedge,
         spill_age: cold.spill,
         follow_interval: cold.follow,
-        // New nodes are looked for less often than known ones are asked: a list costs more.
-        discover_interval: cold.follow * 6,
         value_len_max: config.value_len_max(),
         memory_bytes,
         // A node that has entries must learn by name which of them others have overwritten.

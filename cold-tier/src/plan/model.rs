@@ -103,7 +103,6 @@ impl World {
             limits: PlanLimits {
                 steps_max: 6,
                 copy_bytes_max: 20_000,
-                live_percent_min: 30,
                 garbage_bytes_min: 100,
                 segment_bytes: 8_000,
                 merge_min: 3,

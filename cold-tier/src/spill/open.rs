@@ -15,9 +15,11 @@ const OPEN_MAX: Duration = Duration::from_secs(60);
 /// A segment with the memory of what is in it.
 #[derive(Default)]
 pub(super) struct OpenSegment {
-    builder: SegmentBuilder,
-    due: Option<Instant>,
-    held: Vec<Held>,
+    pub(super) builder: SegmentBuilder,
+    /// When it is to be uploaded even if there is room in it.
+    pub(super) due: Option<Instant>,
+    /// Memory that is kept until it is uploaded.
+    pub(super) held: Vec<Held>,
 }
 
 /// What became of a record.
@@ -54,25 +56,6 @@ impl OpenSegment {
             Err(SegmentError::Full) if !self.builder.is_empty() => Added::Full,
             Err(_) => Added::Unreadable,
         }
-    }
-
-    /// Keeps memory until the segment is uploaded.
-    pub(super) fn hold(&mut self, held: Held) {
-        self.held.push(held);
-    }
-
-    pub(super) fn len(&self) -> u64 {
-        self.builder.len()
-    }
-
-    /// When it is to be uploaded even if there is room in it.
-    pub(super) fn due(&self) -> Option<Instant> {
-        self.due
-    }
-
-    /// What is in it, and the memory of that.
-    pub(super) fn into_parts(self) -> (SegmentBuilder, Vec<Held>) {
-        (self.builder, self.held)
     }
 }
 

@@ -19,25 +19,20 @@ use super::open::OpenSegment;
 use super::source::{SpillCursor, SpillSource};
 use crate::error::ColdError;
 use crate::memory::Held;
-use crate::segment::{FlushMark, SealedSegment};
+use crate::segment::SealedSegment;
 use crate::shared::Shared;
 use crate::status::Counters;
 use crate::upload::{ENDLESS, Names, enter, put_in_bucket};
 
 /// What is to be done up to a position of the queue.
 pub(super) struct Job {
-    pub(super) work: Work,
+    /// None: there is nothing to upload, only a position to acknowledge.
+    pub(super) segment: Option<OpenSegment>,
     pub(super) cursor: SpillCursor,
+    /// Tells when everything up to here is done.
+    pub(super) done: Option<oneshot::Sender<()>>,
     /// One of as many as there are lanes.
     pub(super) slot: OwnedSemaphorePermit,
-}
-
-pub(super) enum Work {
-    Segment(OpenSegment, Vec<FlushMark>),
-    /// Nothing to upload, only a position to acknowledge.
-    Nothing,
-    /// Tells when everything before it is done.
-    Fence(oneshot::Sender<()>),
 }
 
 /// One after the other goes through it.
@@ -59,15 +54,9 @@ pub(super) struct Uploader {
 struct Carried {
     number: u64,
     cursor: SpillCursor,
-    outcome: Outcome,
+    uploaded: Option<Result<Uploaded, ColdError>>,
+    done: Option<oneshot::Sender<()>>,
     _slot: OwnedSemaphorePermit,
-}
-
-enum Outcome {
-    Uploaded(Box<Uploaded>),
-    Nothing,
-    Fence(oneshot::Sender<()>),
-    Failed(ColdError),
 }
 
 struct Uploaded {
@@ -132,31 +121,25 @@ impl Uploader {
     fn carry(&self, number: u64, job: Job) -> impl Future<Output = Carried> + Send + use<> {
         let shared = Arc::clone(&self.shared);
         let pending = Arc::clone(&self.pending);
-        let Job { work, cursor, slot } = job;
-        let work = match work {
-            Work::Segment(open, marks) => {
-                // There are as many slots as lanes, and each upload has one.
-                let is_free = |lane: &&Arc<Lane>| !lane.is_taken.swap(true, Ordering::AcqRel);
-                Ok((open, marks, self.lanes.iter().find(is_free).cloned()))
-            }
-            Work::Nothing => Err(Outcome::Nothing),
-            Work::Fence(done) => Err(Outcome::Fence(done)),
-        };
+        // There are as many slots as lanes, and each upload has one.
+        let is_free = |lane: &&Arc<Lane>| !lane.is_taken.swap(true, Ordering::AcqRel);
+        let lane = || self.lanes.iter().find(is_free).cloned().unwrap_or_default();
+        let segment = job.segment.map(|open| (open, lane()));
         async move {
-            let outcome = match work {
-                Ok((open, marks, lane)) => {
-                    let lane = lane.unwrap_or_default();
-                    let outcome = upload(&shared, &pending, &lane.names, open, &marks).await;
+            let uploaded = match segment {
+                None => None,
+                Some((open, lane)) => {
+                    let uploaded = upload(&shared, &pending, &lane.names, open).await;
                     lane.is_taken.store(false, Ordering::Release);
-                    outcome
+                    Some(uploaded)
                 }
-                Err(outcome) => outcome,
             };
             Carried {
                 number,
-                cursor,
-                outcome,
-                _slot: slot,
+                cursor: job.cursor,
+                uploaded,
+                done: job.done,
+                _slot: job.slot,
             }
         }
     }
@@ -164,31 +147,23 @@ impl Uploader {
     /// What comes after the bucket: the index, and the queue.
     async fn settle(&self, carried: Carried) -> Result<(), ColdError> {
         let shared = &self.shared;
-        let cursor = carried.cursor.clone();
-        match carried.outcome {
-            Outcome::Failed(error) => return Err(error),
-            Outcome::Fence(done) => {
-                // The caller may have gone away.
-                let _ = done.send(());
-                return Ok(());
-            }
-            Outcome::Nothing => {
+        let cursor = carried.cursor;
+        match carried.uploaded.transpose()? {
+            None => {
                 let passed = cursor.clone();
                 shared
                     .blocking(move |shared| Ok(shared.index.set_spilled(&passed)?))
                     .await?;
             }
-            Outcome::Uploaded(uploaded) => {
+            Some(uploaded) => {
                 let sealed = &uploaded.sealed;
                 enter(shared, Arc::clone(sealed), Some(cursor.clone())).await?;
                 let counters = &shared.counters;
                 counters.note_upload(uploaded.began.elapsed());
                 Counters::add(&counters.spilled_segments, 1);
                 Counters::add(&counters.spilled_bytes, sealed.len);
-                Counters::add(
-                    &counters.spilled_entries,
-                    sealed.footer.entries.len() as u64,
-                );
+                let entries = sealed.footer.entries.len() as u64;
+                Counters::add(&counters.spilled_entries, entries);
                 let mut pending = self.pending.lock();
                 for entry in &uploaded.filled.footer.entries {
                     // A newer one may be behind it.
@@ -200,12 +175,16 @@ impl Uploader {
         }
         shared.crash_point("before-acknowledge").await;
         let source = Arc::clone(&self.source);
-        shared
-            .blocking(move |_| {
-                source.acknowledge(&cursor);
-                Ok(())
-            })
-            .await
+        let acknowledged = shared.blocking(move |_| {
+            source.acknowledge(&cursor);
+            Ok(())
+        });
+        acknowledged.await?;
+        if let Some(done) = carried.done {
+            // The caller may have gone away.
+            let _ = done.send(());
+        }
+        Ok(())
     }
 }
 
@@ -214,22 +193,17 @@ async fn upload(
     pending: &Pending,
     names: &Mutex<Names>,
     open: OpenSegment,
-    marks: &[FlushMark],
-) -> Outcome {
+) -> Result<Uploaded, ColdError> {
     let began = Instant::now();
-    let (builder, held) = open.into_parts();
     let header = names.lock().next(shared, 0);
-    let filled = Arc::new(builder.finish(header, marks));
+    let filled = Arc::new(open.builder.finish(header, &shared.index.marks()));
     // What another lane has, or waits in memory, is not in the index yet.
     let is_replaced = |hash, at| pending.lock().get(&hash).is_some_and(|newest| *newest > at);
-    let put = put_in_bucket(shared, names, Arc::clone(&filled), ENDLESS, &is_replaced);
-    match put.await {
-        Ok(sealed) => Outcome::Uploaded(Box::new(Uploaded {
-            filled,
-            sealed,
-            began,
-            _held: held,
-        })),
-        Err(error) => Outcome::Failed(error),
-    }
+    let sealed = Arc::clone(&filled);
+    Ok(Uploaded {
+        sealed: put_in_bucket(shared, names, sealed, ENDLESS, &is_replaced).await?,
+        filled,
+        began,
+        _held: open.held,
+    })
 }

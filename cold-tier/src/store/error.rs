@@ -261,12 +261,7 @@ impl StoreError {
             // Among them a full disk: space may come back.
             _ => StoreErrorKind::Unavailable,
         };
-        Self {
-            operation,
-            subject: subject.to_owned(),
-            kind,
-            source: Some(Box::new(error)),
-        }
+        Self::new(operation, subject, kind).with_source(error)
     }
 
     pub(super) fn from_pool(operation: Operation, subject: &str, error: PoolError) -> Self {
@@ -274,12 +269,7 @@ impl StoreError {
             PoolError::Busy => StoreErrorKind::Throttled,
             PoolError::Closed | PoolError::Panicked => StoreErrorKind::Unavailable,
         };
-        Self {
-            operation,
-            subject: subject.to_owned(),
-            kind,
-            source: Some(Box::new(error)),
-        }
+        Self::new(operation, subject, kind).with_source(error)
     }
 }
 

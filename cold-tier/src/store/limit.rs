@@ -20,9 +20,9 @@ use std::sync::Arc;
 
 use super::around::{Answer, Around, Call};
 use super::{ObjectStore, StoreError, StoreErrorKind, StoreFuture};
-use gate::{Class, Gate, Verdict};
+use gate::{Class, Verdict};
 
-pub use gate::{LimitSnapshot, READS_IN_A_ROW_MAX};
+pub use gate::{Gate, LimitSnapshot, READS_IN_A_ROW_MAX};
 
 /// Bounds of the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,18 +52,6 @@ pub struct LimitStore {
     gate: Arc<Gate>,
 }
 
-/// What a limit does, to be read by others; cheap to clone.
-#[derive(Clone, Debug)]
-pub struct LimitStats(Arc<Gate>);
-
-impl LimitStats {
-    /// Everything at one moment.
-    #[must_use]
-    pub fn snapshot(&self) -> LimitSnapshot {
-        self.0.snapshot()
-    }
-}
-
 impl LimitStore {
     /// Limits the calls to `inner`.
     #[must_use]
@@ -76,8 +64,8 @@ impl LimitStore {
 
     /// The limit and its counters.
     #[must_use]
-    pub fn stats(&self) -> LimitStats {
-        LimitStats(Arc::clone(&self.gate))
+    pub fn stats(&self) -> Arc<Gate> {
+        Arc::clone(&self.gate)
     }
 }
 

@@ -8,7 +8,7 @@ use fonn_base::metrics::Snapshot;
 use fonn_base::pool::{BlockingPool, PoolError, run_blocking};
 use fonn_base::random::SplitMix64;
 
-use super::limit::{LimitOptions, LimitStats};
+use super::limit::{Gate, LimitOptions};
 use super::meter::{MeterOptions, MeterStats, Prices};
 use super::retry::{RetryOptions, RetryStats};
 #[cfg(feature = "s3")]
@@ -39,7 +39,7 @@ pub struct Opened {
     /// Each attempt.
     pub meter: Arc<MeterStats>,
     /// Calls at once.
-    pub limit: LimitStats,
+    pub limit: Arc<Gate>,
     /// Further attempts.
     pub retry: Arc<RetryStats>,
 }

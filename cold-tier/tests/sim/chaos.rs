@@ -35,7 +35,6 @@ pub fn busy(options: &mut ColdOptions) {
     options.memory_bytes = 2 << 20;
     options.segment_target_bytes = 64 << 10;
     options.follow_interval = Duration::from_secs(2);
-    options.discover_interval = Duration::from_secs(5);
     options.reconcile_interval = Duration::from_secs(60);
     options.collect_interval = Duration::from_secs(10);
     options.grace = Duration::from_secs(30);

@@ -125,7 +125,6 @@ async fn a_reader_whose_index_is_old_misses_nothing_within_the_grace_and_is_neve
         let day = Duration::from_secs(86_400);
         options.region = "us".parse().unwrap();
         options.follow_interval = day;
-        options.discover_interval = day;
         options.reconcile_interval = 100 * day;
     });
     reader

@@ -52,9 +52,9 @@ pub struct LimitSnapshot {
     pub decreases: u64,
 }
 
-/// The state that all calls share.
+/// The limit, as all calls share it.
 #[derive(Debug)]
-pub(super) struct Gate {
+pub struct Gate {
     options: LimitOptions,
     state: Mutex<State>,
 }
@@ -91,7 +91,9 @@ impl Gate {
         }
     }
 
-    pub(super) fn snapshot(&self) -> LimitSnapshot {
+    /// Everything at one moment.
+    #[must_use]
+    pub fn snapshot(&self) -> LimitSnapshot {
         let state = self.state.lock();
         LimitSnapshot {
             limit: state.limit as u32,
