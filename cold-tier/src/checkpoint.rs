@@ -9,12 +9,10 @@
 //! `docs/formats/checkpoint.md`.
 
 mod entry;
-mod error;
 mod manifest;
 mod part;
 
 pub use entry::{ENTRY_LEN, EncodedEntry, IndexEntry};
-pub use error::CheckpointError;
 pub use manifest::{MANIFEST_LEN_MAX, Manifest, SegmentFacts, SegmentState};
 pub(crate) use part::ROW_LEN;
 pub use part::{PART_LEN_MAX, PartBuilder, PartEntries, PartFacts, decode_part};

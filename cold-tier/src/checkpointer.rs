@@ -59,7 +59,7 @@ pub(crate) async fn run(shared: &Arc<Shared>, writer: WriterId, n: u64) -> Resul
         flush_marks: frozen.marks.clone(),
         parts,
     };
-    let bytes = manifest.encode()?;
+    let bytes = manifest.encode().map_err(ColdError::Checkpoint)?;
     let key = name.key(CheckpointObject::Manifest);
     shared.bucket().put(&key, bytes.into()).await?;
     shared.crash_point("manifest-written").await;
@@ -118,7 +118,7 @@ fn build_part(
         for entry in &page {
             // What is in no segment yet is this node's own business.
             if entry.segment != NOWHERE {
-                part.push(entry)?;
+                part.push(entry).map_err(ColdError::Checkpoint)?;
             }
             after = Some(entry.hash);
         }

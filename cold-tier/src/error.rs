@@ -1,9 +1,8 @@
 //! What can go wrong with the cold tier as a whole.
 
-use crate::checkpoint::CheckpointError;
+use crate::format::FormatError;
 use crate::index::IndexError;
 use crate::names::SegmentName;
-use crate::segment::SegmentError;
 use crate::spill::source::SpillSourceError;
 use crate::store::{StoreError, StoreErrorKind};
 
@@ -24,11 +23,11 @@ pub enum ColdError {
         name: SegmentName,
         /// What is wrong.
         #[source]
-        source: SegmentError,
+        source: FormatError,
     },
     /// A checkpoint in the bucket.
     #[error("a checkpoint cannot be used; older ones or the segments are read instead")]
-    Checkpoint(#[from] CheckpointError),
+    Checkpoint(#[source] FormatError),
     /// The queue of the node.
     #[error(transparent)]
     Source(#[from] SpillSourceError),

@@ -6,8 +6,9 @@ use bytes::Bytes;
 use tokio::task::JoinSet;
 
 use crate::error::ColdError;
+use crate::format::FormatError;
 use crate::names::SegmentName;
-use crate::segment::{Footer, SegmentError, TAIL_LEN_GUESS, Tail, decode_tail, decoded_len};
+use crate::segment::{Footer, TAIL_LEN_GUESS, Tail, decode_tail, decoded_len};
 use crate::shared::Shared;
 use crate::store::{StoreErrorKind, Suffix};
 
@@ -52,7 +53,7 @@ async fn read_from(
     name: &SegmentName,
     mut end: Result<Suffix, ColdError>,
 ) -> Result<Read, ColdError> {
-    let wrong = |part, field| SegmentError::Field { part, field };
+    let wrong = |part, field| FormatError::Field { part, field };
     let mut damage = None;
     for read in 1..=READS_MAX {
         damage = match decode(&end?) {
@@ -72,14 +73,14 @@ async fn read_from(
             Err(error) => Some(error),
         };
         // Another release's stays so.
-        if read == READS_MAX || matches!(damage, Some(SegmentError::Format { .. })) {
+        if read == READS_MAX || matches!(damage, Some(FormatError::Version { .. })) {
             break;
         }
         end = fetch(shared, name, TAIL_LEN_GUESS).await;
     }
     Err(ColdError::Segment {
         name: name.clone(),
-        source: damage.unwrap_or(SegmentError::NotASegment { part: "trailer" }),
+        source: damage.unwrap_or(FormatError::Magic { part: "trailer" }),
     })
 }
 
@@ -95,7 +96,7 @@ async fn fetch(shared: &Shared, name: &SegmentName, suffix_len: u64) -> Result<S
     }
 }
 
-fn decode(end: &Suffix) -> Result<(Tail, u64), SegmentError> {
+fn decode(end: &Suffix) -> Result<(Tail, u64), FormatError> {
     let size = end.object_size_bytes;
     decode_tail(&end.bytes, size).map(|tail| (tail, size))
 }

@@ -9,8 +9,9 @@ use crate::checkpoint::{SegmentFacts, SegmentState};
 use crate::error::ColdError;
 use crate::follow::{self, reconcile};
 use crate::footers;
+use crate::format::FormatError;
 use crate::names::SegmentName;
-use crate::segment::{FooterEntry, HEADER_LEN, SegmentError, TRAILER_LEN, verify as verify_bytes};
+use crate::segment::{FooterEntry, HEADER_LEN, TRAILER_LEN, verify as verify_bytes};
 use crate::shared::Shared;
 use crate::store::StoreErrorKind;
 
@@ -180,7 +181,7 @@ fn check(
         bytes: bytes.len() as u64,
         ..SegmentCheck::default()
     };
-    let wrong_name = SegmentError::Field {
+    let wrong_name = FormatError::Field {
         part: "header",
         field: "name",
     };

@@ -23,6 +23,7 @@ mod fetch;
 mod flight;
 mod follow;
 mod footers;
+mod format;
 mod health;
 mod index;
 mod inspect;
@@ -46,6 +47,7 @@ pub use codec::{FixedCodec, ValueCodec};
 pub use error::ColdError;
 pub use fetch::{Fetched, Found, Location, Reading};
 pub use follow::announced::{Announcement, CatchUp};
+pub use format::FormatError;
 #[cfg(any(test, feature = "test-util", feature = "test-util-s3"))]
 pub use index::age_writers;
 pub use index::{IndexError, LostCopy};

@@ -103,7 +103,7 @@ pub(crate) async fn checkpoint_objects(
 async fn restore(shared: &Arc<Shared>, name: &CheckpointName) -> Result<u64, ColdError> {
     let key = name.key(CheckpointObject::Manifest);
     let bytes = shared.bucket().get(&key).await?;
-    let manifest = Manifest::decode(&bytes)?;
+    let manifest = Manifest::decode(&bytes).map_err(ColdError::Checkpoint)?;
     drop(bytes);
     let part_bytes = manifest.parts.iter().map(bytes_in_memory).max();
     let _held = shared.uploads.hold(part_bytes.unwrap_or(0)).await;
@@ -115,7 +115,7 @@ async fn restore(shared: &Arc<Shared>, name: &CheckpointName) -> Result<u64, Col
         let facts = *facts;
         let checked = shared
             .blocking(move |_| {
-                decode_part(&bytes, &facts)?;
+                decode_part(&bytes, &facts).map_err(ColdError::Checkpoint)?;
                 Ok(bytes)
             })
             .await?;

@@ -17,8 +17,6 @@
 //! [`FOOTER_LEN_MAX`].
 
 mod builder;
-mod error;
-pub(crate) mod fields;
 mod footer;
 mod header;
 mod record;
@@ -27,7 +25,6 @@ mod stream;
 mod trailer;
 
 pub use builder::{CHUNK_LEN, SealedSegment, SegmentBuilder};
-pub use error::SegmentError;
 pub use fonn_base::hlc::Version;
 pub use footer::{
     FOOTER_LEN_MAX, FlushMark, Footer, FooterEntry, MarkKey, TAIL_LEN_GUESS, Tail, decode_tail,

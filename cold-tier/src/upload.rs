@@ -21,11 +21,12 @@ use tokio::time::Instant;
 use crate::error::ColdError;
 use crate::follow::reconcile;
 use crate::footers;
+use crate::format::FormatError;
 use crate::index::{Arrival, Cursor};
 use crate::names::{KeyHash, SegmentName, WriterId};
 use crate::segment::{
-    HEADER_LEN, Record, SealedSegment, SegmentBuilder, SegmentError, SegmentHeader, Tail, Version,
-    decode_tail, scan_records,
+    HEADER_LEN, Record, SealedSegment, SegmentBuilder, SegmentHeader, Tail, Version, decode_tail,
+    scan_records,
 };
 use crate::shared::Shared;
 use crate::spill::source::SpillCursor;
@@ -162,7 +163,7 @@ pub(crate) async fn put_in_bucket(
 async fn remove_torn(shared: &Shared, name: &SegmentName) {
     match footers::read(shared, name).await {
         Err(ColdError::Segment {
-            source: SegmentError::Format { .. },
+            source: FormatError::Version { .. },
             ..
         }) => return,
         Err(ColdError::Segment { .. }) => {}

@@ -2,9 +2,8 @@
 
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-use crate::checkpoint::CheckpointError;
+use crate::format::{Fields, FormatError, check_version};
 use crate::names::KeyHash;
-use crate::segment::fields::Fields;
 use crate::segment::{FooterEntry, Version};
 
 /// Length of an entry's value in bytes; its key is the hash.
@@ -114,19 +113,13 @@ impl IndexEntry {
     /// Reads the value of the key `hash`.
     ///
     /// # Errors
-    /// [`CheckpointError`]: it is of another layout, or damaged in a way that shows. An entry
+    /// [`FormatError`]: it is of another layout, or damaged in a way that shows. An entry
     /// has no checksum: what is around it has one, and the record that it leads to.
-    pub fn decode(hash: KeyHash, bytes: &[u8]) -> Result<Self, CheckpointError> {
-        let wrong = |field| CheckpointError::Field { part: PART, field };
+    pub fn decode(hash: KeyHash, bytes: &[u8]) -> Result<Self, FormatError> {
+        let wrong = |field| FormatError::Field { part: PART, field };
         let mut fields = Fields(bytes);
         let layout = fields.u8().ok_or(wrong("length"))?;
-        if layout != LAYOUT {
-            return Err(CheckpointError::Format {
-                part: PART,
-                found: u32::from(layout),
-                known: u32::from(LAYOUT),
-            });
-        }
+        check_version(PART, layout.into(), LAYOUT.into())?;
         if bytes.len() != ENTRY_LEN {
             return Err(wrong("length"));
         }

@@ -4,15 +4,20 @@
 
 use fonn_codec::{CodecSpec, Frame, checksum};
 
-use crate::checkpoint::{CheckpointError, FORMAT, PartFacts};
+use crate::checkpoint::{FORMAT, PartFacts};
+use crate::format::{Fields, FormatError, check, check_version};
 use crate::names::{CheckpointName, KeyHash, Region, SegmentName, WriterId, WriterKey};
-use crate::segment::fields::Fields;
 use crate::segment::{FlushMark, Version};
 
 /// Longest manifest, decoded, in bytes: some 400,000 segments.
 pub const MANIFEST_LEN_MAX: usize = 64 << 20;
 
 const PART: &str = "manifest";
+
+const TOO_LONG: FormatError = FormatError::Full {
+    part: PART,
+    len_max: MANIFEST_LEN_MAX,
+};
 
 const MAGIC: [u8; 8] = *b"FONNMAN\n";
 
@@ -92,9 +97,9 @@ impl Manifest {
     /// The object's bytes.
     ///
     /// # Errors
-    /// [`CheckpointError::TooLong`]; [`CheckpointError::Field`] if segments, flush marks or parts
+    /// [`FormatError::Full`]; [`FormatError::Field`] if segments, flush marks or parts
     /// are not in order.
-    pub fn encode(&self) -> Result<Vec<u8>, CheckpointError> {
+    pub fn encode(&self) -> Result<Vec<u8>, FormatError> {
         self.check_order()?;
         let mut payload = Vec::new();
         put_writer(&mut payload, &self.name.region, self.name.writer);
@@ -106,7 +111,7 @@ impl Manifest {
             self.flush_marks.len(),
             self.parts.len(),
         ] {
-            let count = u32::try_from(count).map_err(|_| CheckpointError::TooLong)?;
+            let count = u32::try_from(count).map_err(|_| TOO_LONG)?;
             payload.extend_from_slice(&count.to_le_bytes());
         }
         for (id, facts) in &self.segments {
@@ -128,7 +133,7 @@ impl Manifest {
             payload.extend_from_slice(&part.last.0);
         }
         if payload.len() > MANIFEST_LEN_MAX {
-            return Err(CheckpointError::TooLong);
+            return Err(TOO_LONG);
         }
         let mut object = Vec::new();
         object.extend_from_slice(&MAGIC);
@@ -136,7 +141,7 @@ impl Manifest {
         object.extend_from_slice(&(payload.len() as u32).to_le_bytes());
         let mut frame = Vec::new();
         let codec = CODEC.parse().unwrap_or_else(|_| CodecSpec::none());
-        fonn_codec::encode(codec, 0, &payload, &mut frame).map_err(|_| CheckpointError::TooLong)?;
+        fonn_codec::encode(codec, 0, &payload, &mut frame).map_err(|_| TOO_LONG)?;
         let checksum = checksum::crc32c_append(checksum::crc32c(&object), &frame);
         object.extend_from_slice(&checksum.to_le_bytes());
         object.extend_from_slice(&frame);
@@ -146,30 +151,30 @@ impl Manifest {
     /// Reads a manifest. Allocates at most [`MANIFEST_LEN_MAX`] bytes and what it holds, decoded.
     ///
     /// # Errors
-    /// [`CheckpointError`]: it is of another format version, or damaged.
-    pub fn decode(bytes: &[u8]) -> Result<Self, CheckpointError> {
-        let wrong = |field| CheckpointError::Field { part: PART, field };
+    /// [`FormatError`]: it is of another format version, or damaged.
+    pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
+        let wrong = |field| FormatError::Field { part: PART, field };
         let (head, frame) = bytes
             .split_at_checked(HEAD_LEN)
-            .ok_or(CheckpointError::Length {
+            .ok_or(FormatError::Length {
                 part: PART,
+                needed: HEAD_LEN as u64,
                 len: bytes.len() as u64,
-                expected: HEAD_LEN as u64,
             })?;
         let mut fields = Fields(head);
         if fields.array() != Some(MAGIC) {
-            return Err(CheckpointError::Magic { part: PART });
+            return Err(FormatError::Magic { part: PART });
         }
-        check_format(PART, fields.u32().ok_or(wrong("length"))?)?;
+        check_version(PART, fields.u32().ok_or(wrong("length"))?, FORMAT)?;
         let len = fields.u32().ok_or(wrong("length"))? as usize;
         let stored = fields.u32().ok_or(wrong("length"))?;
         let (checked, _) = head.split_at(HEAD_LEN.saturating_sub(4));
         let computed = checksum::crc32c_append(checksum::crc32c(checked), frame);
-        check(PART, computed, stored)?;
+        check(PART, computed, Some(stored))?;
         if len > MANIFEST_LEN_MAX {
             return Err(wrong("length"));
         }
-        let failed = |source| CheckpointError::Frame { part: PART, source };
+        let failed = |source| FormatError::Frame { part: PART, source };
         let frame = Frame::parse(frame, len).map_err(failed)?;
         if frame.original_len() != len {
             return Err(wrong("length"));
@@ -223,8 +228,8 @@ impl Manifest {
         Some(manifest)
     }
 
-    fn check_order(&self) -> Result<(), CheckpointError> {
-        let wrong = |field| CheckpointError::Field { part: PART, field };
+    fn check_order(&self) -> Result<(), FormatError> {
+        let wrong = |field| FormatError::Field { part: PART, field };
         if !self.segments.is_sorted_by(|(a, _), (b, _)| a < b) {
             return Err(wrong("order of segments"));
         }
@@ -268,12 +273,12 @@ impl SegmentFacts {
     /// Reads what [`encode_into`](Self::encode_into) wrote.
     ///
     /// # Errors
-    /// [`CheckpointError::Field`]: the bytes are not that, or not all of it.
-    pub fn decode(bytes: &[u8]) -> Result<Self, CheckpointError> {
+    /// [`FormatError::Field`]: the bytes are not that, or not all of it.
+    pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         let mut fields = Fields(bytes);
         Self::take(&mut fields)
             .filter(|_| fields.0.is_empty())
-            .ok_or(CheckpointError::Field {
+            .ok_or(FormatError::Field {
                 part: "facts of a segment",
                 field: "field",
             })
@@ -322,28 +327,4 @@ fn take_writer(fields: &mut Fields<'_>) -> Option<WriterKey> {
         region: region.parse().ok()?,
         writer: writer.parse().ok()?,
     })
-}
-
-pub(super) fn check_format(part: &'static str, found: u32) -> Result<(), CheckpointError> {
-    if found == FORMAT {
-        Ok(())
-    } else {
-        Err(CheckpointError::Format {
-            part,
-            found,
-            known: FORMAT,
-        })
-    }
-}
-
-pub(super) fn check(part: &'static str, computed: u32, stored: u32) -> Result<(), CheckpointError> {
-    if computed == stored {
-        Ok(())
-    } else {
-        Err(CheckpointError::Checksum {
-            part,
-            stored,
-            computed,
-        })
-    }
 }

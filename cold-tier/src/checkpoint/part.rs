@@ -4,9 +4,9 @@
 
 use fonn_codec::{CodecSpec, Frame, checksum, frame};
 
-use crate::checkpoint::{CheckpointError, ENTRY_LEN, FORMAT, IndexEntry};
+use crate::checkpoint::{ENTRY_LEN, FORMAT, IndexEntry};
+use crate::format::{Fields, FormatError, check, check_version};
 use crate::names::KeyHash;
-use crate::segment::fields::Fields;
 
 /// Longest part in bytes.
 pub const PART_LEN_MAX: usize = 32 << 20;
@@ -59,14 +59,17 @@ impl PartBuilder {
     /// Appends an entry.
     ///
     /// # Errors
-    /// [`CheckpointError::Order`] if its hash is not higher than the last one,
-    /// [`CheckpointError::Full`] if it does not fit; the part is as it was then.
-    pub fn push(&mut self, entry: &IndexEntry) -> Result<(), CheckpointError> {
+    /// [`FormatError::Order`] if its hash is not higher than the last one,
+    /// [`FormatError::Full`] if it does not fit; the part is as it was then.
+    pub fn push(&mut self, entry: &IndexEntry) -> Result<(), FormatError> {
         if self.entries() >= ENTRIES_MAX {
-            return Err(CheckpointError::Full);
+            return Err(FormatError::Full {
+                part: PART,
+                len_max: PART_LEN_MAX,
+            });
         }
         let first = match self.ends {
-            Some((_, last)) if last >= entry.hash => return Err(CheckpointError::Order),
+            Some((_, last)) if last >= entry.hash => return Err(FormatError::Order),
             Some((first, _)) => first,
             None => entry.hash,
         };
@@ -114,34 +117,34 @@ impl PartBuilder {
 /// their hashes. Allocates the entries' bytes, at most [`PART_LEN_MAX`].
 ///
 /// # Errors
-/// [`CheckpointError`]: it is another part, of another format version, or damaged.
-pub fn decode_part(bytes: &[u8], facts: &PartFacts) -> Result<PartEntries, CheckpointError> {
-    let wrong = |field| CheckpointError::Field { part: PART, field };
+/// [`FormatError`]: it is another part, of another format version, or damaged.
+pub fn decode_part(bytes: &[u8], facts: &PartFacts) -> Result<PartEntries, FormatError> {
+    let wrong = |field| FormatError::Field { part: PART, field };
     if bytes.len() as u64 != facts.len || bytes.len() < HEAD_LEN || bytes.len() > PART_LEN_MAX {
-        return Err(CheckpointError::Length {
+        return Err(FormatError::Length {
             part: PART,
+            needed: facts.len,
             len: bytes.len() as u64,
-            expected: facts.len,
         });
     }
     let (head, frame) = bytes.split_at_checked(HEAD_LEN).ok_or(wrong("length"))?;
     let mut fields = Fields(head);
     if fields.array() != Some(MAGIC) {
-        return Err(CheckpointError::Magic { part: PART });
+        return Err(FormatError::Magic { part: PART });
     }
-    super::manifest::check_format(PART, fields.u32().ok_or(wrong("length"))?)?;
+    check_version(PART, fields.u32().ok_or(wrong("length"))?, FORMAT)?;
     let entries = fields.u32().ok_or(wrong("length"))?;
     let stored = fields.u32().ok_or(wrong("length"))?;
     let (checked, _) = head.split_at(HEAD_LEN.saturating_sub(4));
     let checksum = checksum::crc32c_append(checksum::crc32c(checked), frame);
-    super::manifest::check(PART, checksum, stored)?;
-    super::manifest::check(PART, checksum::crc32c(bytes), facts.crc32c)?;
+    check(PART, checksum, Some(stored))?;
+    check(PART, checksum::crc32c(bytes), Some(facts.crc32c))?;
     let rows_len = (entries as usize).checked_mul(ROW_LEN);
     let rows_len = rows_len.ok_or(wrong("number of entries"))?;
     if entries != facts.entries || entries == 0 || entries as usize > ENTRIES_MAX {
         return Err(wrong("number of entries"));
     }
-    let failed = |source| CheckpointError::Frame { part: PART, source };
+    let failed = |source| FormatError::Frame { part: PART, source };
     let frame = Frame::parse(frame, rows_len).map_err(failed)?;
     if frame.original_len() != rows_len {
         return Err(wrong("number of entries"));
@@ -152,8 +155,8 @@ pub fn decode_part(bytes: &[u8], facts: &PartFacts) -> Result<PartEntries, Check
     Ok(PartEntries { rows, at: 0 })
 }
 
-fn check_rows(rows: &[u8], facts: &PartFacts) -> Result<(), CheckpointError> {
-    let wrong = |field| CheckpointError::Field { part: PART, field };
+fn check_rows(rows: &[u8], facts: &PartFacts) -> Result<(), FormatError> {
+    let wrong = |field| FormatError::Field { part: PART, field };
     let mut ends: Option<(KeyHash, KeyHash)> = None;
     for row in rows.chunks_exact(ROW_LEN) {
         let entry = decode_row(row)?;
@@ -170,13 +173,11 @@ fn check_rows(rows: &[u8], facts: &PartFacts) -> Result<(), CheckpointError> {
     }
 }
 
-fn decode_row(row: &[u8]) -> Result<IndexEntry, CheckpointError> {
-    let (hash, value) = row
-        .split_first_chunk::<16>()
-        .ok_or(CheckpointError::Field {
-            part: PART,
-            field: "length",
-        })?;
+fn decode_row(row: &[u8]) -> Result<IndexEntry, FormatError> {
+    let (hash, value) = row.split_first_chunk::<16>().ok_or(FormatError::Field {
+        part: PART,
+        field: "length",
+    })?;
     IndexEntry::decode(KeyHash(*hash), value)
 }
 

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::format::FormatError;
 use crate::names::{CheckpointName, KeyHash, SegmentName, WriterId};
 use crate::segment::{FlushMark, Version};
 
@@ -162,7 +163,7 @@ fn parts_take_entries_in_order_and_are_bounded() {
     let mut builder = PartBuilder::new();
     builder.push(&entry(5)).unwrap();
     for hash in [5, 4] {
-        assert_eq!(builder.push(&entry(hash)), Err(CheckpointError::Order));
+        assert_eq!(builder.push(&entry(hash)), Err(FormatError::Order));
     }
     assert_eq!(builder.entries(), 1);
     assert!(PartBuilder::new().finish().is_none());
@@ -181,7 +182,7 @@ fn parts_take_entries_in_order_and_are_bounded() {
             break error;
         }
     };
-    assert_eq!(full, CheckpointError::Full);
+    assert!(matches!(full, FormatError::Full { .. }), "{full}");
     let (object, facts) = builder.finish().unwrap();
     assert!(object.len() <= PART_LEN_MAX);
     let entries = decode_part(&object, &facts).unwrap();
@@ -214,7 +215,7 @@ fn a_manifest_out_of_order_is_not_written() {
     let mut parts = two;
     parts.parts.push(part([2, 3]).1);
     for wrong in [segments, marks, parts] {
-        assert!(matches!(wrong.encode(), Err(CheckpointError::Field { .. })));
+        assert!(matches!(wrong.encode(), Err(FormatError::Field { .. })));
     }
 }
 
@@ -228,7 +229,7 @@ fn a_foreign_format_version_is_named() {
     object[8] = 9;
     assert!(matches!(
         decode_part(&object, &facts),
-        Err(CheckpointError::Format {
+        Err(FormatError::Version {
             found: 9,
             known: FORMAT,
             ..
@@ -238,7 +239,7 @@ fn a_foreign_format_version_is_named() {
     value[0] = 9;
     assert!(matches!(
         IndexEntry::decode(entry(1).hash, &value),
-        Err(CheckpointError::Format {
+        Err(FormatError::Version {
             found: 9,
             known: 2,
             ..

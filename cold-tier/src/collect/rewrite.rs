@@ -13,10 +13,11 @@ use parking_lot::Mutex;
 use crate::checkpoint::{IndexEntry, SegmentFacts, SegmentState};
 use crate::error::ColdError;
 use crate::footers;
+use crate::format::FormatError;
 use crate::memory::Held;
 use crate::names::KeyHash;
 use crate::plan::{Keep, is_settled, tombstone_needed};
-use crate::segment::{Fact, Footer, FooterEntry, Record, SegmentBuilder, SegmentError, Version};
+use crate::segment::{Fact, Footer, FooterEntry, Record, SegmentBuilder, Version};
 use crate::shared::Shared;
 use crate::status::Counters;
 use crate::upload::{Names, upload};
@@ -286,7 +287,7 @@ impl<'a> Rewriter<'a> {
                 Fact::Tombstone => values.push(&record),
             };
             match pushed {
-                Err(SegmentError::Full) => self.flush().await?,
+                Err(FormatError::Full { .. }) => self.flush().await?,
                 Ok(()) | Err(_) => return Ok(()),
             }
         }

@@ -2,10 +2,10 @@
 
 use bytes::Bytes;
 
-use crate::segment::footer::{ENTRY_HEAD_LEN, FOOTER_LEN_MAX, MARKS_LEN_MAX};
+use crate::format::FormatError;
+use crate::segment::footer::{ENTRY_HEAD_LEN, FOOTER_LEN_MAX, FULL, MARKS_LEN_MAX};
 use crate::segment::{
-    Fact, Facts, FlushMark, Footer, FooterEntry, HEADER_LEN, Record, SegmentError, SegmentHeader,
-    Version,
+    Fact, Facts, FlushMark, Footer, FooterEntry, HEADER_LEN, Record, SegmentHeader, Version,
 };
 
 /// Longest piece of a segment's body in bytes.
@@ -46,10 +46,9 @@ impl SegmentBuilder {
     /// Appends a record, copying its bytes.
     ///
     /// # Errors
-    /// [`SegmentError::KeyTooLong`] and [`SegmentError::RecordTooLong`] for a record that fits into
-    /// no segment, [`SegmentError::Full`] for one that does not fit into this segment; the segment
-    /// is as it was then.
-    pub fn push(&mut self, record: &Record<'_>) -> Result<(), SegmentError> {
+    /// [`FormatError::TooLong`] for a record that fits into no segment, [`FormatError::Full`] for
+    /// one that does not fit into this segment; the segment is as it was then.
+    pub fn push(&mut self, record: &Record<'_>) -> Result<(), FormatError> {
         self.begin(record)?;
         self.append(record.frame());
         Ok(())
@@ -66,7 +65,7 @@ impl SegmentBuilder {
         at: Version,
         facts: Facts,
         frame: &Bytes,
-    ) -> Result<(), SegmentError> {
+    ) -> Result<(), FormatError> {
         let record = Record {
             space,
             key,
@@ -87,7 +86,7 @@ impl SegmentBuilder {
     }
 
     /// Head and key of a record, and its entry.
-    fn begin(&mut self, record: &Record<'_>) -> Result<(), SegmentError> {
+    fn begin(&mut self, record: &Record<'_>) -> Result<(), FormatError> {
         record.check_lengths()?;
         let footer_len = HEADER_LEN
             + 16
@@ -96,7 +95,7 @@ impl SegmentBuilder {
             + self.keys_len
             + record.key.len();
         if footer_len > FOOTER_LEN_MAX {
-            return Err(SegmentError::Full);
+            return Err(FULL);
         }
         let len = record.encoded_len();
         self.entries.push(FooterEntry {

@@ -5,13 +5,12 @@
 use fonn_codec::{CodecSpec, Frame, checksum};
 
 use crate::checkpoint::{SegmentFacts, SegmentState};
+use crate::format::{Fields, FormatError, check};
 use crate::names::KeyHash;
 use crate::segment::Version;
-use crate::segment::fields::Fields;
-use crate::segment::header::check;
 use crate::segment::record::{RECORD_HEAD_LEN, Record};
 use crate::segment::trailer::{TRAILER_LEN, Trailer};
-use crate::segment::{HEADER_LEN, SegmentError, SegmentHeader};
+use crate::segment::{HEADER_LEN, SegmentHeader};
 
 /// How much to read from the end of a segment at first: the footer of a few hundred entries.
 pub const TAIL_LEN_GUESS: u64 = 64 * 1024;
@@ -35,6 +34,12 @@ pub(super) const MARKS_LEN_MAX: usize = (u16::MAX as usize + 1 + PURGES_MAX) * M
 const PURGES_MAX: usize = 4096;
 
 const PART: &str = "footer";
+
+/// The footer takes no more entries.
+pub(super) const FULL: FormatError = FormatError::Full {
+    part: PART,
+    len_max: FOOTER_LEN_MAX,
+};
 
 const BIT_TOMBSTONE: u8 = 1;
 
@@ -192,15 +197,15 @@ impl Footer {
     /// The footer's bytes and the trailer's, for a footer that begins behind the records.
     ///
     /// # Errors
-    /// [`SegmentError::Full`] over [`FOOTER_LEN_MAX`].
-    pub(super) fn encode_tail(&self) -> Result<Vec<u8>, SegmentError> {
+    /// [`FormatError::Full`] over [`FOOTER_LEN_MAX`].
+    pub(super) fn encode_tail(&self) -> Result<Vec<u8>, FormatError> {
         let payload = self.encode_payload();
         if payload.len() > FOOTER_LEN_MAX {
-            return Err(SegmentError::Full);
+            return Err(FULL);
         }
         let codec = CODEC.parse().unwrap_or_else(|_| CodecSpec::none());
         let mut tail = Vec::new();
-        fonn_codec::encode(codec, 0, &payload, &mut tail).map_err(|_| SegmentError::Full)?;
+        fonn_codec::encode(codec, 0, &payload, &mut tail).map_err(|_| FULL)?;
         let trailer = Trailer {
             footer_offset: (HEADER_LEN as u64).saturating_add(self.data_len),
             footer_len: tail.len() as u32,
@@ -232,8 +237,8 @@ impl Footer {
         out
     }
 
-    fn decode_payload(payload: &[u8], data_len: u64) -> Result<Self, SegmentError> {
-        let wrong = |field| SegmentError::Field { part: PART, field };
+    fn decode_payload(payload: &[u8], data_len: u64) -> Result<Self, FormatError> {
+        let wrong = |field| FormatError::Field { part: PART, field };
         let header = SegmentHeader::decode(payload)?;
         let mut fields = Fields(payload);
         fields.bytes(HEADER_LEN).ok_or(wrong("length"))?;
@@ -315,11 +320,11 @@ pub fn decoded_len(suffix: &[u8], object_len: u64) -> Option<u64> {
 /// is best made with [`TAIL_LEN_GUESS`].
 ///
 /// # Errors
-/// [`SegmentError`]: the object is not a segment, is of another format version, or is damaged.
-pub fn decode_tail(suffix: &[u8], object_len: u64) -> Result<Tail, SegmentError> {
+/// [`FormatError`]: the object is not a segment, is of another format version, or is damaged.
+pub fn decode_tail(suffix: &[u8], object_len: u64) -> Result<Tail, FormatError> {
     let len_min = HEADER_LEN.saturating_add(TRAILER_LEN) as u64;
     if object_len < len_min || suffix.len() as u64 > object_len {
-        return Err(SegmentError::Truncated {
+        return Err(FormatError::Length {
             part: "segment",
             needed: len_min.max(suffix.len() as u64),
             len: object_len,
@@ -335,7 +340,7 @@ pub fn decode_tail(suffix: &[u8], object_len: u64) -> Result<Tail, SegmentError>
     // An entry is shorter than its record: a small object cannot claim a large footer.
     let decoded_len_max = data_len.saturating_add((FIXED_LEN + MARKS_LEN_MAX) as u64);
     if u64::from(trailer.decoded_len) > decoded_len_max {
-        return Err(SegmentError::Field {
+        return Err(FormatError::Field {
             part: "trailer",
             field: "decoded length",
         });
@@ -346,18 +351,17 @@ pub fn decode_tail(suffix: &[u8], object_len: u64) -> Result<Tail, SegmentError>
             suffix_len: trailer.tail_len(),
         });
     };
-    check(PART, stored, Some(trailer.checksum))?;
-    let frame = Frame::parse(stored, trailer.decoded_len as usize).map_err(SegmentError::Footer)?;
+    check(PART, checksum::crc32c(stored), Some(trailer.checksum))?;
+    let failed = |source| FormatError::Frame { part: PART, source };
+    let frame = Frame::parse(stored, trailer.decoded_len as usize).map_err(failed)?;
     if frame.original_len() != trailer.decoded_len as usize {
-        return Err(SegmentError::Field {
+        return Err(FormatError::Field {
             part: "trailer",
             field: "decoded length",
         });
     }
     // The frame's own checksum is within what was just checked.
     let mut payload = Vec::new();
-    frame
-        .decode_into(&mut payload)
-        .map_err(SegmentError::Footer)?;
+    frame.decode_into(&mut payload).map_err(failed)?;
     Footer::decode_payload(&payload, data_len).map(Tail::Complete)
 }

@@ -4,9 +4,8 @@
 
 use fonn_codec::checksum;
 
+use crate::format::{Fields, FormatError, check, check_version};
 use crate::names::{Region, SegmentName, WriterId};
-use crate::segment::SegmentError;
-use crate::segment::fields::Fields;
 
 /// The format version that this build reads and writes.
 pub const FORMAT: u32 = 3;
@@ -73,9 +72,9 @@ impl SegmentHeader {
     /// Reads the header that `bytes` begin with.
     ///
     /// # Errors
-    /// [`SegmentError::Format`] for a segment of another format version; others for damage.
-    pub fn decode(bytes: &[u8]) -> Result<Self, SegmentError> {
-        let truncated = || SegmentError::Truncated {
+    /// [`FormatError::Version`] for a segment of another format version; others for damage.
+    pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
+        let truncated = || FormatError::Length {
             part: PART,
             needed: HEADER_LEN as u64,
             len: bytes.len() as u64,
@@ -84,16 +83,16 @@ impl SegmentHeader {
         let (checked, stored) = bytes.split_at(CHECKED_LEN);
         let mut fields = Fields(checked);
         if fields.array() != Some(MAGIC) {
-            return Err(SegmentError::NotASegment { part: PART });
+            return Err(FormatError::Magic { part: PART });
         }
         // Before the checksum: another version may have it elsewhere.
-        check_format(fields.u32().ok_or_else(truncated)?)?;
-        check(PART, checked, Fields(stored).u32())?;
+        check_version("segment", fields.u32().ok_or_else(truncated)?, FORMAT)?;
+        check(PART, checksum::crc32c(checked), Fields(stored).u32())?;
         Self::parse(fields)
     }
 
-    fn parse(mut fields: Fields<'_>) -> Result<Self, SegmentError> {
-        let wrong = |field| SegmentError::Field { part: PART, field };
+    fn parse(mut fields: Fields<'_>) -> Result<Self, FormatError> {
+        let wrong = |field| FormatError::Field { part: PART, field };
         let seq = fields.u64().ok_or(wrong("number"))?;
         let created_ms = fields.u64().ok_or(wrong("time"))?;
         let writer = fields
@@ -119,33 +118,5 @@ impl SegmentHeader {
             seq,
             created_ms,
         })
-    }
-}
-
-pub(super) fn check_format(found: u32) -> Result<(), SegmentError> {
-    if found == FORMAT {
-        Ok(())
-    } else {
-        Err(SegmentError::Format {
-            found,
-            known: FORMAT,
-        })
-    }
-}
-
-/// Compares a checksum with the bytes that it is of.
-pub(super) fn check(
-    part: &'static str,
-    bytes: &[u8],
-    stored: Option<u32>,
-) -> Result<(), SegmentError> {
-    let computed = checksum::crc32c(bytes);
-    match stored {
-        Some(stored) if stored == computed => Ok(()),
-        stored => Err(SegmentError::Checksum {
-            part,
-            stored: stored.unwrap_or(0),
-            computed,
-        }),
     }
 }

@@ -5,8 +5,7 @@
 use fonn_base::hlc::Version;
 use fonn_codec::checksum;
 
-use crate::segment::SegmentError;
-use crate::segment::fields::Fields;
+use crate::format::{Fields, FormatError, check};
 
 /// Bytes of a record before its key.
 pub const RECORD_HEAD_LEN: usize = 48;
@@ -94,8 +93,8 @@ impl RecordLengths {
     /// the whole record tells whether they are true.
     ///
     /// # Errors
-    /// [`SegmentError`]: the bytes cannot be a record's head.
-    pub fn peek(head: &[u8]) -> Result<Self, SegmentError> {
+    /// [`FormatError`]: the bytes cannot be a record's head.
+    pub fn peek(head: &[u8]) -> Result<Self, FormatError> {
         Ok(Head::parse(head)?.lengths())
     }
 }
@@ -138,16 +137,17 @@ impl<'a> Record<'a> {
     /// Checks that the lengths fit into a record.
     ///
     /// # Errors
-    /// [`SegmentError::KeyTooLong`], [`SegmentError::RecordTooLong`].
-    pub fn check_lengths(&self) -> Result<(), SegmentError> {
+    /// [`FormatError::TooLong`].
+    pub fn check_lengths(&self) -> Result<(), FormatError> {
         let len = self.encoded_len();
         if self.key.len() > KEY_LEN_MAX {
-            return Err(SegmentError::KeyTooLong {
+            return Err(FormatError::TooLong {
+                part: "key",
                 len: self.key.len(),
             });
         }
         if u32::try_from(len).is_err() {
-            return Err(SegmentError::RecordTooLong { len });
+            return Err(FormatError::TooLong { part: PART, len });
         }
         Ok(())
     }
@@ -197,20 +197,20 @@ impl<'a> Record<'a> {
     /// written, unless damage hit its checksum: which entry it is of, the caller compares.
     ///
     /// # Errors
-    /// [`SegmentError`]: it is damaged, or not as long as it says.
-    pub fn decode(bytes: &'a [u8]) -> Result<Self, SegmentError> {
+    /// [`FormatError`]: it is damaged, or not as long as it says.
+    pub fn decode(bytes: &'a [u8]) -> Result<Self, FormatError> {
         let head = Head::parse(bytes)?;
         let lengths = head.lengths();
         if lengths.record() != bytes.len() {
-            return Err(SegmentError::Truncated {
+            return Err(FormatError::Length {
                 part: PART,
                 needed: lengths.record() as u64,
                 len: bytes.len() as u64,
             });
         }
         let (_, checked) = bytes.split_at(CHECKSUM_LEN.min(bytes.len()));
-        super::header::check(PART, checked, Some(head.checksum))?;
-        let wrong = |field| SegmentError::Field { part: PART, field };
+        check(PART, checksum::crc32c(checked), Some(head.checksum))?;
+        let wrong = |field| FormatError::Field { part: PART, field };
         let (_, data) = bytes
             .split_at_checked(RECORD_HEAD_LEN)
             .ok_or(wrong("length"))?;
@@ -241,14 +241,14 @@ pub(super) struct Head {
 
 impl Head {
     /// Reads a record's first [`RECORD_HEAD_LEN`] bytes, on trust like [`RecordLengths::peek`].
-    pub(super) fn parse(bytes: &[u8]) -> Result<Self, SegmentError> {
-        let head: &[u8; RECORD_HEAD_LEN] = bytes.first_chunk().ok_or(SegmentError::Truncated {
+    pub(super) fn parse(bytes: &[u8]) -> Result<Self, FormatError> {
+        let head: &[u8; RECORD_HEAD_LEN] = bytes.first_chunk().ok_or(FormatError::Length {
             part: PART,
             needed: RECORD_HEAD_LEN as u64,
             len: bytes.len() as u64,
         })?;
         let mut fields = Fields(head);
-        let wrong = |field| SegmentError::Field { part: PART, field };
+        let wrong = |field| FormatError::Field { part: PART, field };
         let checksum = fields.u32().ok_or(wrong("checksum"))?;
         if fields.u8() != Some(LAYOUT) {
             return Err(wrong("layout"));
@@ -281,8 +281,8 @@ impl Head {
     }
 
     /// Each fact has one spelling, anything else is refused.
-    pub(super) fn fact<'a>(&self, frame: &'a [u8]) -> Result<Fact<'a>, SegmentError> {
-        let wrong = |field| SegmentError::Field { part: PART, field };
+    pub(super) fn fact<'a>(&self, frame: &'a [u8]) -> Result<Fact<'a>, FormatError> {
+        let wrong = |field| FormatError::Field { part: PART, field };
         let has_override = self.bits & BIT_CAS_OVERRIDE != 0;
         if self.bits & !BITS_KNOWN != 0 {
             return Err(wrong("bits"));

@@ -2,8 +2,9 @@
 
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
+use crate::format::FormatError;
 use crate::segment::record::RecordLengths;
-use crate::segment::{Footer, HEADER_LEN, Record, SegmentError, SegmentHeader, Tail, decode_tail};
+use crate::segment::{Footer, HEADER_LEN, Record, SegmentHeader, Tail, decode_tail};
 
 /// Iterates over the records in `data`: the bytes of a segment from [`HEADER_LEN`] on, up to its
 /// footer. Each comes with its offset in the object. After the first error nothing follows: where
@@ -24,7 +25,7 @@ pub struct Records<'a> {
 }
 
 impl<'a> Iterator for Records<'a> {
-    type Item = Result<(u64, Record<'a>), SegmentError>;
+    type Item = Result<(u64, Record<'a>), FormatError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.rest.is_empty() {
@@ -48,9 +49,9 @@ impl<'a> Iterator for Records<'a> {
     }
 }
 
-fn split(bytes: &[u8]) -> Result<(&[u8], &[u8]), SegmentError> {
+fn split(bytes: &[u8]) -> Result<(&[u8], &[u8]), FormatError> {
     let len = RecordLengths::peek(bytes)?.record();
-    bytes.split_at_checked(len).ok_or(SegmentError::Truncated {
+    bytes.split_at_checked(len).ok_or(FormatError::Length {
         part: "record",
         needed: len as u64,
         len: bytes.len() as u64,
@@ -60,17 +61,17 @@ fn split(bytes: &[u8]) -> Result<(&[u8], &[u8]), SegmentError> {
 /// Checks a whole segment: header, footer, every record, and that they say the same.
 ///
 /// # Errors
-/// [`SegmentError`]: what is wrong first.
-pub fn verify(object: &[u8]) -> Result<Footer, SegmentError> {
+/// [`FormatError`]: what is wrong first.
+pub fn verify(object: &[u8]) -> Result<Footer, FormatError> {
     let header = SegmentHeader::decode(object)?;
-    let disagree = |field| SegmentError::Field {
+    let disagree = |field| FormatError::Field {
         part: "footer",
         field,
     };
     let footer = match decode_tail(object, object.len() as u64)? {
         Tail::Complete(footer) => footer,
         Tail::NeedMore { suffix_len } => {
-            return Err(SegmentError::Truncated {
+            return Err(FormatError::Length {
                 part: "segment",
                 needed: suffix_len,
                 len: object.len() as u64,

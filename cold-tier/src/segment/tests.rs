@@ -3,6 +3,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::checkpoint::SegmentState;
+use crate::format::FormatError;
 
 const DOC: &str = include_str!("../../../docs/formats/segment.md");
 
@@ -194,7 +195,8 @@ fn every_changed_byte_of_a_record_is_found() {
 
 #[test]
 fn a_foreign_format_version_is_named() {
-    let error = SegmentError::Format {
+    let error = FormatError::Version {
+        part: "segment",
         found: 9,
         known: FORMAT,
     };
@@ -211,11 +213,11 @@ fn a_foreign_format_version_is_named() {
     // Bytes that are no segment at all are not taken for one of another version.
     assert!(matches!(
         SegmentHeader::decode(&[7; HEADER_LEN]),
-        Err(SegmentError::NotASegment { .. })
+        Err(FormatError::Magic { .. })
     ));
     assert!(matches!(
         decode_tail(&[7; 500], 500),
-        Err(SegmentError::NotASegment { .. })
+        Err(FormatError::Magic { .. })
     ));
 }
 
@@ -306,7 +308,10 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
         fact: Fact::Tombstone,
     };
     let len = KEY_LEN_MAX + 1;
-    assert_eq!(builder.push(&record), Err(SegmentError::KeyTooLong { len }));
+    assert_eq!(
+        builder.push(&record),
+        Err(FormatError::TooLong { part: "key", len })
+    );
     assert!(builder.is_empty());
     let record = Record {
         key: &key[..KEY_LEN_MAX],
@@ -316,7 +321,10 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
     while builder.push(&record).is_ok() {
         pushed += 1;
     }
-    assert_eq!(builder.push(&record), Err(SegmentError::Full));
+    assert!(matches!(
+        builder.push(&record),
+        Err(FormatError::Full { .. })
+    ));
     // All marks still fit.
     let marks: Vec<FlushMark> = (0..=u16::MAX)
         .map(|space| FlushMark::of_space(space, 1))
@@ -336,7 +344,7 @@ fn a_scan_ends_at_the_first_damage() {
     let all: Vec<_> = scan_records(&data).collect();
     assert!(matches!(
         all.as_slice(),
-        [Err(SegmentError::Checksum { .. })]
+        [Err(FormatError::Checksum { .. })]
     ));
 }
 

@@ -4,9 +4,9 @@
 
 use fonn_codec::checksum;
 
-use crate::segment::fields::Fields;
-use crate::segment::header::{FORMAT, MAGIC, check, check_format};
-use crate::segment::{FOOTER_LEN_MAX, HEADER_LEN, SegmentError};
+use crate::format::{Fields, FormatError, check, check_version};
+use crate::segment::header::{FORMAT, MAGIC};
+use crate::segment::{FOOTER_LEN_MAX, HEADER_LEN};
 
 /// Length of the trailer in bytes.
 pub const TRAILER_LEN: usize = 36;
@@ -46,17 +46,17 @@ impl Trailer {
 
     /// Reads the trailer of an object of `object_len` bytes. What it says of lengths agrees with
     /// that and is within the limits.
-    pub(super) fn decode(bytes: &[u8; TRAILER_LEN], object_len: u64) -> Result<Self, SegmentError> {
-        let wrong = |field| SegmentError::Field { part: PART, field };
+    pub(super) fn decode(bytes: &[u8; TRAILER_LEN], object_len: u64) -> Result<Self, FormatError> {
+        let wrong = |field| FormatError::Field { part: PART, field };
         let (checked, rest) = bytes.split_at(CHECKED_LEN);
         let mut rest = Fields(rest);
         let stored = rest.u32();
         let format = rest.u32().unwrap_or(0);
         if rest.array() != Some(MAGIC) {
-            return Err(SegmentError::NotASegment { part: PART });
+            return Err(FormatError::Magic { part: PART });
         }
-        check_format(format)?;
-        check(PART, checked, stored)?;
+        check_version("segment", format, FORMAT)?;
+        check(PART, checksum::crc32c(checked), stored)?;
         let mut fields = Fields(checked);
         let trailer = Self {
             footer_offset: fields.u64().ok_or(wrong("footer offset"))?,

@@ -5,9 +5,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::source::{SpillFact, SpillRecord};
+use crate::format::FormatError;
 use crate::memory::Held;
 use crate::options::SpillMode;
-use crate::segment::{Fact, Record, SegmentBuilder, SegmentError};
+use crate::segment::{Fact, Record, SegmentBuilder};
 
 /// How long a segment is filled at most when nothing asks for haste.
 const OPEN_MAX: Duration = Duration::from_secs(60);
@@ -53,7 +54,7 @@ impl OpenSegment {
                 self.due = Some(self.due.map_or(due, |before| before.min(due)));
                 Added::Yes
             }
-            Err(SegmentError::Full) if !self.builder.is_empty() => Added::Full,
+            Err(FormatError::Full { .. }) if !self.builder.is_empty() => Added::Full,
             Err(_) => Added::Unreadable,
         }
     }
