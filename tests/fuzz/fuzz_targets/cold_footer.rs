@@ -3,7 +3,7 @@
 
 #![no_main]
 
-use fonn_cold_tier::segment::{HEADER_LEN, SegmentHeader, Tail, decode_tail};
+use fonn_cold_tier::segment::{FORMAT, HEADER_LEN, SegmentHeader, Tail, decode_tail};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: (u32, u32, bool, &[u8])| {
@@ -49,7 +49,7 @@ fuzz_target!(|input: (u32, u32, bool, &[u8])| {
     }
     let checksum = crc32c::crc32c(&trailer);
     trailer.extend_from_slice(&checksum.to_le_bytes());
-    trailer.extend_from_slice(&1_u32.to_le_bytes());
+    trailer.extend_from_slice(&FORMAT.to_le_bytes());
     trailer.extend_from_slice(b"FONNSEG\n");
     tail.extend_from_slice(&trailer);
     let object_len = data_len
