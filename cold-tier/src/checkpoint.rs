@@ -12,7 +12,7 @@ mod entry;
 mod manifest;
 mod part;
 
-pub use entry::{ENTRY_LEN, EncodedEntry, IndexEntry};
+pub use entry::{ENTRY_LEN, IndexEntry};
 pub use manifest::{MANIFEST_LEN_MAX, Manifest, SegmentFacts, SegmentState};
 pub(crate) use part::ROW_LEN;
 pub use part::{PART_LEN_MAX, PartBuilder, PartEntries, PartFacts, decode_part};

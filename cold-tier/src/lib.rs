@@ -31,7 +31,7 @@ mod memory;
 pub mod names;
 mod observer;
 mod options;
-pub mod plan;
+mod plan;
 mod reads;
 mod recent;
 mod restore;

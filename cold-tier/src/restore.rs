@@ -76,7 +76,7 @@ pub(crate) async fn run(shared: &Arc<Shared>, failures: &mut Failures) -> Result
 }
 
 /// Checkpoints with a manifest: those of the own region first, and the newest of each region first.
-pub(crate) async fn checkpoints(shared: &Shared) -> Result<Vec<CheckpointName>, ColdError> {
+async fn checkpoints(shared: &Shared) -> Result<Vec<CheckpointName>, ColdError> {
     let mut names: Vec<CheckpointName> = checkpoint_objects(shared)
         .await?
         .into_iter()

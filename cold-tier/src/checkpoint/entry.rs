@@ -9,9 +9,6 @@ use crate::segment::{FooterEntry, Version};
 /// Length of an entry's value in bytes; its key is the hash.
 pub const ENTRY_LEN: usize = 36;
 
-/// An entry's value as it is stored in an index and in the parts of a checkpoint.
-pub type EncodedEntry = [u8; ENTRY_LEN];
-
 const PART: &str = "index entry";
 
 const LAYOUT: u8 = 2;
@@ -95,9 +92,9 @@ impl IndexEntry {
         self.expires_at_ms != 0 && self.expires_at_ms <= now_ms
     }
 
-    /// The value's bytes.
+    /// The value's bytes, as they are stored in an index and in the parts of a checkpoint.
     #[must_use]
-    pub fn encode(&self) -> EncodedEntry {
+    pub fn encode(&self) -> [u8; ENTRY_LEN] {
         let bit = |is_set: bool, bit: u8| if is_set { bit } else { 0 };
         let bits = bit(self.tombstone, BIT_TOMBSTONE) | bit(self.shadows, BIT_SHADOWS);
         let mut bytes = Vec::with_capacity(ENTRY_LEN);

@@ -8,14 +8,11 @@ use fonn_base::boxed::BoxFuture;
 
 use crate::segment::{Facts, Version};
 
-/// A position in the queue; opaque, at most [`SpillCursor::LEN_MAX`] bytes.
+/// A position in the queue; opaque.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpillCursor(Bytes);
 
 impl SpillCursor {
-    /// Longest cursor in bytes; longer ones are cut, so they must not be made.
-    pub const LEN_MAX: usize = 4096;
-
     /// A position from the source's own bytes. Empty means the beginning: everything that the
     /// source has.
     #[must_use]

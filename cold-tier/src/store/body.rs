@@ -91,15 +91,9 @@ impl From<Vec<u8>> for Body {
     }
 }
 
-impl From<&'static [u8]> for Body {
-    fn from(bytes: &'static [u8]) -> Self {
-        Bytes::from_static(bytes).into()
-    }
-}
-
 impl From<&'static str> for Body {
     fn from(text: &'static str) -> Self {
-        text.as_bytes().into()
+        Bytes::from_static(text.as_bytes()).into()
     }
 }
 
