@@ -40,6 +40,8 @@ const MARK: [u8; 2] = [0xF0, 0x9D];
 const HEADER_LEN: usize = 19;
 /// Longest payload of a record, in bytes: more than the largest change takes.
 pub(super) const PAYLOAD_LEN_MAX: usize = 1 << 20;
+/// Longest change, in bytes of JSON: with its position it fits into a record.
+pub(super) const CHANGE_LEN_MAX: usize = PAYLOAD_LEN_MAX - 1024;
 /// A journal longer than this is written anew when entries are purged from it.
 const REWRITE_LEN: u64 = 1 << 20;
 

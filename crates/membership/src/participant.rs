@@ -21,6 +21,7 @@ use super::belonging::Belonging;
 use super::detector::Detector;
 use super::election::defended;
 use super::identity::Identity;
+use super::journal::CHANGE_LEN_MAX;
 use super::lease::{Grants, Lease};
 use super::log_store::LogStore;
 use super::map::Map;
@@ -230,6 +231,12 @@ impl Participant {
         // not to find in its log what it does not know.
         let known = self.state().check_known(&change);
         known.map_err(|refusal| ChangeError::Refused(refusal.to_string()))?;
+        // Raft stops at a change that no record can have, and so would the next leader.
+        let len = json(&change).map_err(refused_or_unavailable)?.len();
+        if len > CHANGE_LEN_MAX {
+            let why = format!("the change has {len} bytes, at most {CHANGE_LEN_MAX} are possible");
+            return Err(ChangeError::Refused(why));
+        }
         if let Change::Sync { raft_id, .. } = &change {
             self.check_answers(*raft_id)?;
         }

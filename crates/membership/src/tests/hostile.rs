@@ -148,11 +148,13 @@ async fn well_formed_nonsense_is_refused() {
     ] {
         assert_eq!(code(members.propose(request).await), Code::InvalidArgument);
     }
-    let refused = propose(1, b"{\"SetReplicas\":9}");
-    assert_eq!(
-        code(members.propose(refused).await),
-        Code::FailedPrecondition
-    );
+    let long = format!("{{\"Drain\":{{\"id\":\"{}\"}}}}", "x".repeat(1 << 20));
+    for refused in [b"{\"SetReplicas\":9}", long.as_bytes()] {
+        assert_eq!(
+            code(members.propose(propose(1, refused)).await),
+            Code::FailedPrecondition
+        );
+    }
     let join = |id: &str, weight| JoinRequest {
         id: id.to_owned(),
         raft_id: 5,
