@@ -66,6 +66,9 @@ const HEAD_MAX_BYTES: usize = 16 << 10;
 /// Wait after a failed accept, which usually means that file descriptors ran out.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
+/// While connections cannot be accepted, it is said this often.
+const ACCEPT_WARNING_INTERVAL: Duration = Duration::from_secs(10);
+
 /// Limits of the server.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
@@ -191,6 +194,7 @@ impl Server {
         let site = Arc::new(Site::new(routes, options, self.security));
         let mut connections = JoinSet::new();
         let mut places: Places<AbortHandle> = Places::new(options.connections_max);
+        let mut warned: Option<Instant> = None;
         loop {
             let wait = places.wait(Instant::now());
             tokio::select! {
@@ -214,7 +218,10 @@ impl Server {
                         Err(Full) => tracing::debug!(%peer, "every connection of the admin port has calls"),
                     },
                     Err(error) => {
-                        tracing::warn!(%error, "accepting a connection on the admin port");
+                        if warned.is_none_or(|at| at.elapsed() >= ACCEPT_WARNING_INTERVAL) {
+                            tracing::warn!(%error, "accepting a connection on the admin port");
+                            warned = Some(Instant::now());
+                        }
                         tokio::time::sleep(ACCEPT_RETRY).await;
                     }
                 },
