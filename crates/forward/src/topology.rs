@@ -3,8 +3,8 @@
 //! A router only follows the map; changing it is the members' business. A [`Topology`] is checked
 //! once, when it is made, and never changes: lookups cannot fail.
 //!
-//! Invariants: member ids and addresses are unique, and a slot has up to three different owners,
-//! all of them members. A slot has none while no member can stand in for its owners.
+//! Invariants: member ids and the addresses of serving members are unique. A slot has up to three
+//! different owners, all of them members. It has none while no member can stand in for its owners.
 
 use std::collections::HashSet;
 
@@ -30,7 +30,7 @@ pub enum TopologyError {
         /// The id.
         id: String,
     },
-    /// An address that is not `HOST:PORT`, or that two members have.
+    /// An address that is not `HOST:PORT`, or at which two members serve.
     #[error("the address `{address}` of member `{id}` is not HOST:PORT or is given twice")]
     Address {
         /// The member.
@@ -164,7 +164,9 @@ fn check_members(members: &[Member]) -> Result<(), TopologyError> {
             });
         }
         let address = member.client_address.as_str();
-        if !is_host_and_port(address) || !addresses.insert(address) {
+        // The address of a member that is gone may be another's by now.
+        let is_taken = member.state.is_serving() && !addresses.insert(address);
+        if !is_host_and_port(address) || is_taken {
             let (id, address) = (member.id.clone(), address.to_owned());
             return Err(TopologyError::Address { id, address });
         }

@@ -530,6 +530,20 @@ impl State {
                 "its raft directory belongs to a member of another name: start it under that one";
             return Err(Refusal::Invalid(why.to_owned()));
         }
+        // Members and routers apply no map in which two members serve at one address. The address
+        // of a member that has failed may be another's by now.
+        let is_taken = |it: &&Member| {
+            let has_failed = it.is_down() && it.started > 0;
+            it.info.id != info.id && it.info.client_address == info.client_address && !has_failed
+        };
+        if let Some(other) = self.members.values().find(is_taken) {
+            let why = format!(
+                "clients reach member {:?} at {}: give this node another --listen or --advertise-client, or \
+                 remove that member",
+                other.info.id, info.client_address
+            );
+            return Err(Refusal::Invalid(why));
+        }
         let known = self.members.get(&info.id);
         if known.is_some_and(|member| member.info.raft_id == info.raft_id) {
             return Ok(set(&mut self.member(&info.id.clone())?.info, info));

@@ -179,8 +179,12 @@ impl Driver {
         for task in self.replication.tasks.take_all() {
             self.do_task(task).await;
         }
-        let Ok(topology) = Topology::new(map.epoch, map.members, map.owners) else {
-            return;
+        let topology = match Topology::new(map.epoch, map.members, map.owners) {
+            Ok(topology) => topology,
+            Err(error) => {
+                tracing::error!(%error, epoch = map.epoch, "the map of the cluster is not applied");
+                return;
+            }
         };
         // What is written by this epoch is behind the mark, and all before it may be as well.
         let mark = self.engine.mark().await.ok();

@@ -8,7 +8,7 @@ fn info(id: &str, raft_id: RaftId) -> MemberInfo {
     MemberInfo {
         id: id.to_owned(),
         raft_id,
-        client_address: "h:1".to_owned(),
+        client_address: format!("{id}:1"),
         cluster_address: format!("{id}:2"),
         zone: "z".to_owned(),
         weight: 1,

@@ -213,6 +213,30 @@ fn an_empty_disk_is_a_new_incarnation_that_old_decisions_do_not_reach() {
 }
 
 #[test]
+fn no_member_joins_at_the_address_of_another_unless_that_has_failed() {
+    let mut state = formed();
+    let taken = |id: &str, raft_id| MemberInfo {
+        client_address: info("a", 1).client_address,
+        ..info(id, raft_id)
+    };
+    let refused = |outcome| matches!(outcome, Outcome::Refused(Refusal::Invalid(_)));
+    assert!(refused(state.apply(Change::Join(taken("b", 2)))));
+    state.apply(Change::Join(info("b", 2)));
+    assert!(
+        refused(state.apply(Change::Join(taken("b", 2)))),
+        "nor later"
+    );
+    assert!(!refused(state.apply(Change::Join(info("a", 1)))), "its own");
+    settle(&mut state);
+    state.apply(Change::Down(2));
+    let at_b = MemberInfo {
+        client_address: info("b", 2).client_address,
+        ..info("c", 3)
+    };
+    assert!(!refused(state.apply(Change::Join(at_b))), "b has failed");
+}
+
+#[test]
 fn the_last_active_member_keeps_its_slots() {
     let mut state = formed();
     state.apply(Change::Join(info("b", 2)));
