@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::fs::Mode;
 use rustix::process::umask;
 use tokio::net::{UnixListener, UnixStream};
@@ -23,6 +24,9 @@ const CONNECTIONS_MAX: usize = 512;
 
 /// For how long the helper does not accept after an accept failed, as without file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Held while the mask of new files, which is the whole process's, is another.
+static MASK: Mutex<()> = Mutex::new(());
 
 /// The socket cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +53,7 @@ impl Listening {
             path: path.to_owned(),
             source,
         };
+        let one_at_a_time = MASK.lock();
         let before = umask(Mode::RWXG | Mode::RWXO);
         let bound = match std_net::UnixListener::bind(path) {
             Err(error) if error.kind() == ErrorKind::AddrInUse && is_abandoned(path) => {
@@ -57,6 +62,7 @@ impl Listening {
             bound => bound,
         };
         umask(before);
+        drop(one_at_a_time);
         let listen = |listener: std_net::UnixListener| {
             listener.set_nonblocking(true)?;
             Ok(Self {
