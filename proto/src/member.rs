@@ -63,6 +63,28 @@ impl MemberState {
     }
 }
 
+/// Whether it is a host and a port, as `HOST:PORT`: a name, an IPv4 address, or an IPv6 address in
+/// brackets, and a port that is not 0.
+#[must_use]
+pub fn is_host_and_port(address: &str) -> bool {
+    let Some((host, port)) = address.rsplit_once(':') else {
+        return false;
+    };
+    let is_port =
+        port.bytes().all(|b| b.is_ascii_digit()) && port.parse().is_ok_and(|p: u16| p > 0);
+    let is_host = match host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'))
+    {
+        Some(v6) => v6.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => {
+            let in_name = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
+            !host.is_empty() && host.bytes().all(in_name)
+        }
+    };
+    is_host && is_port
+}
+
 #[cfg(feature = "grpc")]
 impl From<&Member> for v1::ClusterMember {
     fn from(member: &Member) -> Self {
@@ -110,6 +132,28 @@ impl From<MemberState> for v1::MemberState {
             MemberState::Active => Self::Active,
             MemberState::Draining => Self::Draining,
             MemberState::Down => Self::Down,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_host_and_port() {
+        for address in [
+            "a:1",
+            "10.0.0.1:65535",
+            "[::1]:11211",
+            "node-1.eu.example:80",
+        ] {
+            assert!(is_host_and_port(address), "{address}");
+        }
+        for address in [
+            "", "a", ":1", "a:", "a:0", "a:65536", "a:+1", "::1:1", "[x]:1", "a b:1", "a/b:1",
+        ] {
+            assert!(!is_host_and_port(address), "{address}");
         }
     }
 }

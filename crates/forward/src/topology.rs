@@ -8,7 +8,7 @@
 
 use std::collections::HashSet;
 
-use fonn_proto::member::Member;
+use fonn_proto::member::{Member, is_host_and_port};
 use fonn_proto::placement::rows::RowsError;
 use fonn_proto::placement::{Owners, SLOT_COUNT};
 
@@ -172,25 +172,6 @@ fn check_members(members: &[Member]) -> Result<(), TopologyError> {
         }
     }
     Ok(())
-}
-
-fn is_host_and_port(address: &str) -> bool {
-    let Some((host, port)) = address.rsplit_once(':') else {
-        return false;
-    };
-    let is_port =
-        port.bytes().all(|b| b.is_ascii_digit()) && port.parse().is_ok_and(|p: u16| p > 0);
-    let is_host = match host
-        .strip_prefix('[')
-        .and_then(|host| host.strip_suffix(']'))
-    {
-        Some(v6) => v6.parse::<std::net::Ipv6Addr>().is_ok(),
-        None => {
-            let in_name = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
-            !host.is_empty() && host.bytes().all(in_name)
-        }
-    };
-    is_host && is_port
 }
 
 #[cfg(test)]

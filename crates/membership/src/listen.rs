@@ -61,7 +61,7 @@ pub(super) async fn accept(
 ) {
     let places = Arc::new(Semaphore::new(limits.connections_max));
     let mut handshakes = Handshakes::default();
-    let mut refusals = Refusals::default();
+    let (mut refusals, mut failed) = (Refusals::default(), Refusals::default());
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
@@ -71,7 +71,9 @@ pub(super) async fn accept(
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "accepting a connection of a member failed");
+                    if let Some(failures) = failed.count(Instant::now()) {
+                        tracing::warn!(%error, failures, "accepting a connection of a member");
+                    }
                     tokio::time::sleep(ACCEPT_WAIT).await;
                 }
             },

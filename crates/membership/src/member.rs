@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use fonn_proto::member::MemberState;
+use fonn_proto::member::{MemberState, is_host_and_port};
 use fonn_replication::Status;
 use serde::{Deserialize, Serialize};
 
@@ -24,13 +24,10 @@ pub fn is_name(text: &str) -> bool {
 /// not a port that is yet to be found.
 #[must_use]
 pub fn is_reachable(text: &str) -> bool {
-    let Some((host, port)) = text.rsplit_once(':') else {
-        return false;
-    };
+    let host = text.rsplit_once(':').map_or("", |(host, _)| host);
     let bare = host.trim_matches(['[', ']']);
     let is_any = bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_unspecified());
-    let is_host = !bare.is_empty() && !host.contains('/') && text.len() <= TEXT_LEN_MAX;
-    is_host && !is_any && port.parse::<u16>().is_ok_and(|port| port > 0)
+    is_host_and_port(text) && text.len() <= TEXT_LEN_MAX && !is_any
 }
 
 /// What a member says of itself when it joins, and again at each of its starts.
@@ -70,8 +67,7 @@ impl MemberInfo {
             ("cluster address", &self.cluster_address),
         ];
         for (field, text) in addresses {
-            let port = text.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
-            if text.len() > TEXT_LEN_MAX || !matches!(port, Some(Ok(1..))) {
+            if text.len() > TEXT_LEN_MAX || !is_host_and_port(text) {
                 return Err(format!(
                     "{field} {text:?} must be HOST:PORT of at most {TEXT_LEN_MAX} bytes"
                 ));

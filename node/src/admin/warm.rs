@@ -192,9 +192,7 @@ impl Work {
             ));
         }
         let mut segments = tier.list();
-        segments.retain(|it| {
-            it.live_entries > 0 && !matches!(it.state, SegmentState::Lost { .. })
-        });
+        segments.retain(|it| it.live_entries > 0 && !matches!(it.state, SegmentState::Lost { .. }));
         segments.sort_by_key(|it| cmp::Reverse(it.created_ms));
         for segment in segments {
             let footer = match tier.inspect(&segment.name).await {

@@ -120,23 +120,6 @@ fn a_map_that_breaks_an_invariant_is_refused() {
 }
 
 #[test]
-fn addresses_are_host_and_port() {
-    for address in [
-        "a:1",
-        "10.0.0.1:65535",
-        "[::1]:11211",
-        "node-1.eu.example:80",
-    ] {
-        assert!(is_host_and_port(address), "{address}");
-    }
-    for address in [
-        "", "a", ":1", "a:", "a:0", "a:65536", "a:+1", "::1:1", "[x]:1", "a b:1", "a/b:1",
-    ] {
-        assert!(!is_host_and_port(address), "{address}");
-    }
-}
-
-#[test]
 fn only_a_higher_epoch_is_newer() {
     let at = |epoch| Topology::new(epoch, three(), rows(|_| vec![0])).unwrap();
     assert!(at(2).is_newer_than(&at(1)));

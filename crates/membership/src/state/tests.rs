@@ -295,6 +295,9 @@ fn what_is_not_allowed_is_refused_and_changes_nothing() {
         odd(|it| it.raft_id = 1),
         odd(|it| it.cluster_address = "host".into()),
         odd(|it| it.client_address = "host:0".into()),
+        // Topologies refuse these.
+        odd(|it| it.client_address = "fe80::1:11211".into()),
+        odd(|it| it.cluster_address = "a b:1".into()),
         odd(|it| it.version = "v".repeat(300)),
     ] {
         let mut changed = state.clone();
