@@ -6,7 +6,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use fonn_tests::client::{RespReply, resp_request};
@@ -189,6 +189,37 @@ async fn a_fleet_is_let_in_right_after_a_start() -> Result<()> {
         let told = timeout(LIMIT, line(stream)).await?;
         ensure!(told == "+OK\r\n", "runner {number}: {told}");
     }
+    Ok(())
+}
+
+/// More guesses wait for their check than in all of the time that a client has, from addresses in
+/// two networks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn guesses_from_many_addresses_of_two_networks_hold_up_no_login_from_another() -> Result<()> {
+    const GUESSERS: u32 = 1500;
+    raise_open_files(4 * u64::from(GUESSERS))?;
+    let (node, _dir) = guarded()?;
+    let mut guessers = Vec::new();
+    for number in 0..GUESSERS {
+        let from = u32::from(Ipv4Addr::new(127, 6, 0, 1)) + 64 * number;
+        let mut stream = connect(from.into(), node.addr()).await?;
+        stream.write_all(&login(&format!("guess {number}"))).await?;
+        guessers.push(stream);
+    }
+    let begun = Instant::now();
+    let mut client = connect(source(0), node.addr()).await?;
+    let told = attempt(&mut client, PASSWORD).await?;
+    println!(
+        "beside {GUESSERS} guesses: {told:?} in {:?}",
+        begun.elapsed()
+    );
+    ensure!(told == "+OK\r\n", "{told}");
+    let answered = guessers.iter().filter(|it| it.try_read(&mut [0]).is_ok());
+    let answered = answered.count();
+    ensure!(
+        answered < GUESSERS as usize / 2,
+        "{answered} guesses were checked before"
+    );
     Ok(())
 }
 

@@ -10,5 +10,6 @@ mod admin;
 mod auth;
 mod commands;
 mod connections;
+mod descriptors;
 mod felt;
 mod threads;
