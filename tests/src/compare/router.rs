@@ -1,8 +1,9 @@
 //! The router beside twemproxy: what the hop adds to the median, and what it costs.
 //!
-//! Three memcached behind twemproxy, three nodes behind the router, one thread each. Where the
-//! kernel puts processes that wake each other decides more about a hop's time than the proxy does,
-//! so it is given for fixed places too.
+//! Three memcached behind twemproxy, three nodes behind the router, one thread each. Costs are
+//! measured with twemproxy before three nodes too: what a proxy costs depends on how its servers
+//! group their replies, and a node writes to disk. Where the kernel puts processes that wake each
+//! other decides more about a hop's time than the proxy does, so it is given for fixed places too.
 
 #![allow(clippy::print_stderr, reason = "progress of a run of minutes")]
 
@@ -23,7 +24,7 @@ use super::placed::{allowed, first_two, keep_awake, only, place};
 use super::{Programs, Running, Server, parse_seconds};
 use crate::cluster::Cluster;
 use crate::load::{self, LoadOptions, Protocol, Sizes, Target, Verify, parse_size};
-use crate::node::NodeOptions;
+use crate::node::{FonnNode, NodeOptions};
 use crate::peers::Peer;
 use crate::process::find_program;
 use crate::router::FonnRouter;
@@ -132,12 +133,21 @@ const PLACES: [Places; 5] = [
 ];
 
 /// The servers of the client, in the order of [`World::paths`].
-const PATHS: [&str; 4] = ["memcached", "twemproxy", "a node", "fonn-router"];
+const PATHS: [&str; 5] = [
+    "memcached",
+    "twemproxy",
+    "a node",
+    "fonn-router",
+    "twemproxy before nodes",
+];
 
 struct World {
     memcached: Vec<Peer>,
     twemproxy: Peer,
     alone: Running,
+    /// In no cluster, behind a twemproxy.
+    nodes: Vec<FonnNode>,
+    before_nodes: Peer,
     cluster: Cluster,
     router: FonnRouter,
     _dir: TempDir,
@@ -169,7 +179,10 @@ fn detail(
 ) -> Result<String> {
     let mut table = table::DETAIL_HEAD.to_owned();
     for places in &PLACES {
-        let rounds = measure_in(world, everywhere, places, options, requests, &PATHS)?;
+        let paths = &PATHS[..4];
+        let [memcached, twemproxy, node, router, _] =
+            measure_in(world, everywhere, places, options, requests, paths)?;
+        let rounds = [memcached, twemproxy, node, router];
         table.push_str(&table::detail(places.name, &rounds));
     }
     Ok(table)
@@ -186,11 +199,11 @@ fn costs(
     let [by_kernel, on_one, ..] = &PLACES;
     for requests in kinds {
         for places in [on_one, by_kernel] {
-            let proxies = ["twemproxy", "fonn-router"];
-            let rounds = measure_in(world, everywhere, places, options, *requests, &proxies)?;
-            let [_, twemproxy, _, router] = &rounds;
-            let proxies = [twemproxy.as_slice(), router.as_slice()];
-            table.push_str(&table::costs(*requests, places.name, proxies));
+            let proxies = ["twemproxy", "fonn-router", "twemproxy before nodes"];
+            let [_, twemproxy, _, router, before_nodes] =
+                measure_in(world, everywhere, places, options, *requests, &proxies)?;
+            let peers = [twemproxy.as_slice(), before_nodes.as_slice()];
+            table.push_str(&table::costs(*requests, places.name, peers, &router));
         }
     }
     Ok(table)
@@ -248,9 +261,15 @@ impl World {
         for (name, value) in &programs.fonn_flags {
             node = node.flag(name, value);
         }
+        let nodes = (0..SERVERS)
+            .map(|_| node.clone().start())
+            .collect::<Result<Vec<_>>>()?;
+        let node_addrs: Vec<SocketAddr> = nodes.iter().map(FonnNode::addr).collect();
         let cluster = Cluster::form_of(SERVERS, node)?;
         Ok(Self {
             twemproxy: Peer::twemproxy(&twemproxy, &servers, dir.path())?,
+            before_nodes: Peer::twemproxy(&twemproxy, &node_addrs, dir.path())?,
+            nodes,
             alone: Running::start(Server::Fonn, programs)?,
             router: cluster.router_with(vec![("--threads", "1".to_owned())])?,
             memcached,
@@ -269,6 +288,10 @@ impl World {
             (Target::Tcp(twemproxy.addr), twemproxy.daemon.pid()),
             (self.alone.target(), self.alone.pid()?),
             (Target::Tcp(self.router.addr()), self.router.pid()?),
+            (
+                Target::Tcp(self.before_nodes.addr),
+                self.before_nodes.daemon.pid(),
+            ),
         ])
     }
 
@@ -280,12 +303,13 @@ impl World {
         };
         place(std::process::id(), &client)?;
         place(self.twemproxy.daemon.pid(), &proxy)?;
+        place(self.before_nodes.daemon.pid(), &proxy)?;
         place(self.router.pid()?, &proxy)?;
         place(self.alone.pid()?, &server)?;
         for memcached in &self.memcached {
             place(memcached.daemon.pid(), &server)?;
         }
-        for node in &self.cluster.nodes {
+        for node in self.nodes.iter().chain(&self.cluster.nodes) {
             place(node.pid()?, &server)?;
         }
         Ok(())

@@ -58,24 +58,32 @@ pub(super) fn detail(place: &str, paths: &[Vec<Figures>; 4]) -> String {
 }
 
 pub(super) const COSTS_HEAD: &str = "\
-     | requests | where they run | operations per processor second, twemproxy | fonn-router \
-     | ratio |\n|---|---|---|---|---|\n";
+     | requests | where they run | operations per processor second, twemproxy before memcached \
+     | before nodes | fonn-router | ratio to the first | to the second |\n|---|---|---|---|---|---|---|\n";
 
-/// A line with the costs of both proxies for one kind of requests in one place.
-pub(super) fn costs(requests: Requests, place: &str, proxies: [&[Figures]; 2]) -> String {
-    let [twemproxy, router] = proxies;
-    let rounds = twemproxy.iter().zip(router);
-    let ratio = Spread::of(rounds.map(|(twemproxy, router)| twemproxy.cpu_us / router.cpu_us));
+/// A line with the costs of the proxies for one kind of requests in one place. `peers` are
+/// twemproxy before memcached, and before nodes.
+pub(super) fn costs(
+    requests: Requests,
+    place: &str,
+    peers: [&[Figures]; 2],
+    router: &[Figures],
+) -> String {
     let mut line = format!("| {} | {place} |", requests.name());
-    for rounds in proxies {
-        // Writing into a string cannot fail.
+    // Writing into a string cannot fail.
+    for rounds in peers.into_iter().chain([router]) {
         let _ = write!(line, " {:.0} |", 1e6 / Figures::median(rounds).cpu_us);
     }
-    let _ = writeln!(
-        line,
-        " {:.2} ({:.2}–{:.2}) |",
-        ratio.median, ratio.min, ratio.max
-    );
+    for peer in peers {
+        let rounds = peer.iter().zip(router);
+        let ratio = Spread::of(rounds.map(|(peer, router)| peer.cpu_us / router.cpu_us));
+        let _ = write!(
+            line,
+            " {:.2} ({:.2}–{:.2}) |",
+            ratio.median, ratio.min, ratio.max
+        );
+    }
+    line.push('\n');
     line
 }
 
@@ -99,9 +107,10 @@ mod tests {
             get_ratio: 0.0,
         };
         let (twemproxy, router) = (rounds([10.0, 20.0, 12.0]), rounds([8.0, 16.0, 12.0]));
+        let before_nodes = rounds([16.0, 32.0, 24.0]);
         assert_eq!(
-            costs(requests, "anywhere", [&twemproxy, &router]),
-            "| SET 16 KiB | anywhere | 83333 | 83333 | 1.25 (1.00–1.25) |\n"
+            costs(requests, "anywhere", [&twemproxy, &before_nodes], &router),
+            "| SET 16 KiB | anywhere | 83333 | 41667 | 83333 | 1.25 (1.00–1.25) | 2.00 (2.00–2.00) |\n"
         );
     }
 
@@ -115,7 +124,7 @@ mod tests {
             value_len: 100,
             get_ratio: 1.0,
         };
-        let line = costs(requests, "anywhere", [&figures, &figures]);
+        let line = costs(requests, "anywhere", [&figures, &figures], &figures);
         assert_eq!(columns(COSTS_HEAD), columns(&line));
     }
 }
