@@ -66,21 +66,31 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_restarted_member_applies_the_map_of_its_disk_at_once() {
+/// Runs a part of a test as a process runs: nothing of it goes on behind its end. What has begun to
+/// block is waited for.
+fn process<T>(part: impl Future<Output = T>) -> T {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(part)
+}
+
+#[test]
+fn a_restarted_member_applies_the_map_of_its_disk_at_once() {
     let dir = tempfile::tempdir().unwrap();
     for _ in 0..2 {
-        let (cluster, tasks) = member(dir.path()).await;
-        let (replication, _) = share(&cluster, &tasks);
-        until("it goes by its map", || replication.epoch() > 0).await;
-        cluster.stop().await;
-        let late = tasks.finish(Instant::now() + PATIENCE).await;
-        assert_eq!(late, Vec::<&str>::new());
+        process(async {
+            let (cluster, tasks) = member(dir.path()).await;
+            let (replication, _) = share(&cluster, &tasks);
+            until("it goes by its map", || replication.epoch() > 0).await;
+            cluster.stop().await;
+            let late = tasks.finish(Instant::now() + PATIENCE).await;
+            assert_eq!(late, Vec::<&str>::new());
+        });
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn states_that_cannot_be_saved_are_gone_after_a_restart() {
+#[test]
+fn states_that_cannot_be_saved_are_gone_after_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let saved = |dir: &Path| super::saved::load(dir).map(|saved| saved.incarnation);
     for can_save in [true, false, true] {
@@ -89,13 +99,15 @@ async fn states_that_cannot_be_saved_are_gone_after_a_restart() {
             std::fs::create_dir(&in_the_way).unwrap();
         }
         let before = saved(dir.path());
-        let (cluster, tasks) = member(dir.path()).await;
-        let (replication, _) = share(&cluster, &tasks);
-        until("it goes by its map", || replication.epoch() > 0).await;
-        assert_eq!(saved(dir.path()).is_some(), can_save, "after {before:?}");
-        replication.note_stop().unwrap();
-        cluster.stop().await;
-        tasks.finish(Instant::now() + PATIENCE).await;
+        process(async {
+            let (cluster, tasks) = member(dir.path()).await;
+            let (replication, _) = share(&cluster, &tasks);
+            until("it goes by its map", || replication.epoch() > 0).await;
+            assert_eq!(saved(dir.path()).is_some(), can_save, "after {before:?}");
+            replication.note_stop().unwrap();
+            cluster.stop().await;
+            tasks.finish(Instant::now() + PATIENCE).await;
+        });
         if !can_save {
             std::fs::remove_dir(&in_the_way).unwrap();
         }
