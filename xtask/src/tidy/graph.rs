@@ -14,8 +14,6 @@ const MAY_IMPORT: [(&str, &str, &[&str]); 26] = [
     ("proto", "fonn-proto", &[]),
     ("crates/codec", "fonn-codec", &[]),
     ("crates/dashboard", "fonn-dashboard", &[]),
-    // The proof alone has the clock of `fonn-base`. What ships imports nothing.
-    ("crates/replication", "fonn-replication", &["fonn-base"]),
     ("crates/reapi", "fonn-reapi", &[]),
     ("crates/http-client", "fonn-http-client", &[]),
     ("crates/oidc", "fonn-oidc", &["fonn-http-client"]),
@@ -26,6 +24,8 @@ const MAY_IMPORT: [(&str, &str, &[&str]); 26] = [
         &["fonn-http-client"],
     ),
     ("crates/base", "fonn-base", &["fonn-proto"]),
+    // The proof alone has the clock of `fonn-base`. What ships imports nothing.
+    ("crates/replication", "fonn-replication", &["fonn-base"]),
     ("crates/auth", "fonn-auth", &["fonn-base", "fonn-proto"]),
     (
         "crates/rpc",
