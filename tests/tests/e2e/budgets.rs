@@ -134,7 +134,7 @@ fn memory_and_disk_stay_within_their_budgets() -> Result<()> {
             sizes,
         }
     };
-    write(&node, objects(1, 15_000))?;
+    write(&node, objects(1, 6000))?;
     watch.check("objects")?;
     let watch = Watch::start(&node)?;
     let sizes = Sizes::fixed(100);
