@@ -23,11 +23,11 @@ struct Suite {
 const SUITES: &[Suite] = &[
     Suite {
         name: "simulations",
-        about: "the cluster and its replication with 500 seeds each",
+        about: "the cluster and its replication with 300 seeds each",
         has_optimised_nodes: false,
         variables: &[
-            ("FONN_SIMULATION_SEEDS", "500"),
-            ("FONN_REPLICATION_SEEDS", "500"),
+            ("FONN_SIMULATION_SEEDS", "300"),
+            ("FONN_REPLICATION_SEEDS", "300"),
         ],
         arguments: &["--", "simulation::whatever_happens", "simulation::no_seed"],
     },

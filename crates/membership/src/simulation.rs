@@ -2,7 +2,7 @@
 //! clock, a thread or a socket. Messages are late, lost and out of order; members crash, come back,
 //! and lose their disks; links are cut, each direction by itself.
 //!
-//! `FONN_SIMULATION_SEEDS` says how many seeds (100; CI runs 2,000 in a step of its own),
+//! `FONN_SIMULATION_SEEDS` says how many seeds (100; the suite `simulations` has more),
 //! `FONN_SIMULATION_SEED` which one alone.
 
 mod asking;
