@@ -19,6 +19,7 @@ mod body;
 mod calls;
 mod channel;
 mod connection;
+mod frames;
 #[doc(hidden)]
 pub mod fuzzing;
 mod grpc;
@@ -50,6 +51,7 @@ use self::places::{Full, Places};
 
 pub use calls::CallLimits;
 pub use channel::{Channel, ChannelError, Liveness};
+pub use frames::Frames;
 pub use grpc::{Bounded, Grpc, GrpcError, GrpcService, Mounted, WATCHES};
 pub use health::Readiness;
 pub use hosts::{ForeignHost, HostName, HostNames};

@@ -22,7 +22,6 @@ mod artifact;
 mod dav;
 mod events;
 mod exchange;
-mod frames;
 #[doc(hidden)]
 pub mod fuzzing;
 mod handler;

@@ -40,7 +40,7 @@ const CREDIT_FOR_SECOND: u64 = 1000 * FRAME_COST;
 
 /// The frames of one connection.
 #[derive(Debug)]
-pub(crate) struct Frames {
+pub struct Frames {
     /// Bytes that belong to no head: of the preface, then of a payload.
     skip: usize,
     head: [u8; HEAD_LEN],
@@ -51,7 +51,8 @@ pub(crate) struct Frames {
 
 impl Frames {
     /// The frames of a connection that was opened at `now`.
-    pub(crate) fn new(now: Instant) -> Self {
+    #[must_use]
+    pub fn new(now: Instant) -> Self {
         Self {
             skip: PREFACE_LEN,
             head: [0; HEAD_LEN],
@@ -63,7 +64,8 @@ impl Frames {
 
     /// Notes bytes that the client sent. False if it has sent too many frames: the connection has
     /// to end. No request of a `is_stranger` was let in yet.
-    pub(crate) fn note_read(&mut self, mut bytes: &[u8], is_stranger: bool, now: Instant) -> bool {
+    #[must_use]
+    pub fn note_read(&mut self, mut bytes: &[u8], is_stranger: bool, now: Instant) -> bool {
         if !is_stranger {
             let since = now.saturating_duration_since(self.credited_at);
             self.earn(credit_for(since));
@@ -106,7 +108,7 @@ impl Frames {
     }
 
     /// Notes bytes that were sent to the client.
-    pub(crate) fn note_written(&mut self, len: usize, is_stranger: bool) {
+    pub fn note_written(&mut self, len: usize, is_stranger: bool) {
         if !is_stranger {
             self.earn(len as u64);
         }
