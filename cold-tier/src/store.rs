@@ -215,6 +215,7 @@ impl Continuation {
     }
 
     /// Behind a text that need not be a key: a bucket may hold objects of others.
+    #[cfg(feature = "s3")]
     pub(crate) fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }

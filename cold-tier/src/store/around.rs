@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -37,6 +38,16 @@ pub(super) struct Call<'a> {
     pub subject: &'a str,
     /// Bytes of the body that is sent, or at most so many of an object that are asked for.
     pub bytes: u64,
+}
+
+/// A line of 1 MiB/s is waited for.
+const SLOW_BYTES_PER_MS: u64 = 1 << 10;
+
+impl Call<'_> {
+    /// How long a slow line may take for the bytes of the call.
+    pub(super) fn time_of_bytes(&self) -> Duration {
+        Duration::from_millis(self.bytes / SLOW_BYTES_PER_MS)
+    }
 }
 
 /// So long an object is taken for that is read as a whole, in bytes: its length is not known.

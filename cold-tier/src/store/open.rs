@@ -126,7 +126,11 @@ async fn opened(
             Ok(decorate(Arc::new(store.await?), meter))
         }
         #[cfg(not(feature = "s3"))]
-        Location::S3 { .. } => Err(OpenError::NoS3(location.clone())),
+        Location::S3 { .. } => {
+            // None of them is for a directory.
+            drop(options);
+            Err(OpenError::NoS3(location.clone()))
+        }
     }
 }
 

@@ -23,9 +23,10 @@ use super::{ObjectStore, StoreError, StoreErrorKind, StoreFuture};
 pub struct RetryOptions {
     /// The waits between attempts.
     pub backoff: Backoff,
-    /// For a whole call that reads, with its waits.
+    /// For a whole call that reads, with its waits. The time that a slow line takes for the bytes
+    /// is added.
     pub read_deadline: Duration,
-    /// For a whole call that writes, deletes or lists, with its waits.
+    /// The same for a call that writes, deletes or lists.
     pub write_deadline: Duration,
     /// Retries that may be spent without any success in between.
     pub budget_max: u32,
@@ -136,12 +137,12 @@ impl Around for RetryStore {
         start: impl Fn() -> StoreFuture<'a, T> + Send + Sync + 'a,
     ) -> StoreFuture<'a, T> {
         Box::pin(async move {
-            let deadline = Instant::now()
-                + if call.operation.is_read() {
-                    self.options.read_deadline
-                } else {
-                    self.options.write_deadline
-                };
+            let limit = if call.operation.is_read() {
+                self.options.read_deadline
+            } else {
+                self.options.write_deadline
+            };
+            let deadline = Instant::now() + limit + call.time_of_bytes();
             let mut attempt = 0;
             loop {
                 let result = timeout_at(deadline, start()).await.unwrap_or_else(|_| {

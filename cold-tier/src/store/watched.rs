@@ -12,10 +12,8 @@ use super::around::{Answer, Around, Call};
 use super::{ObjectStore, Operation, StoreError, StoreErrorKind, StoreFuture};
 use crate::health::Health;
 
-/// How long a call may take, and how much longer for each byte moved: a slow line of 1 MiB/s is
-/// waited for.
+/// How long a call may take besides its bytes.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
-const CALL_BYTES_PER_MS: u64 = 1 << 10;
 
 /// A store whose calls end in time.
 #[derive(Debug)]
@@ -71,7 +69,7 @@ impl Around for WatchedStore {
         start: impl Fn() -> StoreFuture<'a, T> + Send + Sync + 'a,
     ) -> StoreFuture<'a, T> {
         Box::pin(async move {
-            let limit = CALL_TIMEOUT + Duration::from_millis(call.bytes / CALL_BYTES_PER_MS);
+            let limit = CALL_TIMEOUT + call.time_of_bytes();
             let result = timeout(limit, start()).await.unwrap_or_else(|_| {
                 let kind = StoreErrorKind::Timeout;
                 Err(StoreError::new(call.operation, call.subject, kind))
