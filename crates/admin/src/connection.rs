@@ -26,6 +26,7 @@ use tonic::Status;
 use tonic::body::Body;
 
 use super::calls::Calls;
+use super::frames::FrameLimited;
 use super::grpc::{Limited, Source, is_grpc, is_health};
 use super::http2::{Streams, is_http2};
 use super::login::{Denied, Login};
@@ -238,10 +239,7 @@ async fn serve_http(
         () = shutdown.requested() => return,
     };
     let (reader, writer) = tokio::io::split(stream);
-    let io = TokioIo::new(tokio::io::join(
-        io::Cursor::new(first).chain(reader),
-        writer,
-    ));
+    let stream = tokio::io::join(io::Cursor::new(first).chain(reader), writer);
     let life = Life {
         calls: calls.clone(),
         options,
@@ -259,7 +257,7 @@ async fn serve_http(
             .max_send_buf_size(SEND_BUFFER_MAX_BYTES)
             .keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT)
-            .serve_connection(io, service);
+            .serve_connection(TokioIo::new(FrameLimited::new(stream)), service);
         let connection = std::pin::pin!(connection);
         life.run(connection, |it| it.graceful_shutdown()).await;
     } else {
@@ -267,7 +265,7 @@ async fn serve_http(
             .timer(TokioTimer::new())
             .header_read_timeout(options.header_timeout)
             .max_buf_size(HEAD_MAX_BYTES)
-            .serve_connection(io, service);
+            .serve_connection(TokioIo::new(stream), service);
         let connection = std::pin::pin!(connection);
         life.run(connection, |it| it.graceful_shutdown()).await;
     }

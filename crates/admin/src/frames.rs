@@ -8,10 +8,14 @@
 //! and with the bytes of responses, for which clients widen windows. Until a first request was let
 //! in, every frame costs some, and no credit comes.
 //!
-//! Pure: bytes and times are passed in.
+//! [`Frames`] is pure: bytes and times are passed in. [`FrameLimited`] is a stream that asks it.
 
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
 /// The preface of a client (RFC 9113, section 3.4).
@@ -122,6 +126,81 @@ impl Frames {
 fn credit_for(time: Duration) -> u64 {
     let credit = time.as_millis() * u128::from(CREDIT_FOR_SECOND) / 1000;
     u64::try_from(credit).unwrap_or(u64::MAX)
+}
+
+/// The stream of a connection that speaks HTTP/2. Its reads fail when the client has sent too many
+/// frames, which ends it. Each client has the credit of one that was let in.
+#[derive(Debug)]
+pub(crate) struct FrameLimited<S> {
+    stream: S,
+    frames: Frames,
+}
+
+impl<S> FrameLimited<S> {
+    pub(crate) fn new(stream: S) -> Self {
+        Self {
+            stream,
+            frames: Frames::new(Instant::now()),
+        }
+    }
+
+    fn note_written(&mut self, polled: &Poll<io::Result<usize>>) {
+        if let Poll::Ready(Ok(len)) = polled {
+            self.frames.note_written(*len, false);
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for FrameLimited<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let it = self.get_mut();
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut it.stream).poll_read(cx, buf))?;
+        let bytes = buf.filled().get(before..).unwrap_or_default();
+        let is_within = it.frames.note_read(bytes, false, Instant::now());
+        let error = || io::Error::other("the client sent too many frames besides its requests");
+        Poll::Ready(is_within.then_some(()).ok_or_else(error))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for FrameLimited<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let it = self.get_mut();
+        let polled = Pin::new(&mut it.stream).poll_write(cx, buf);
+        it.note_written(&polled);
+        polled
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let it = self.get_mut();
+        let polled = Pin::new(&mut it.stream).poll_write_vectored(cx, bufs);
+        it.note_written(&polled);
+        polled
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+    }
 }
 
 #[cfg(test)]

@@ -201,6 +201,27 @@ async fn malformed_calls_are_refused_and_leave_the_server_alive() {
 }
 
 #[tokio::test]
+async fn a_client_that_sends_frames_instead_of_requests_is_cut_off() {
+    const PING: &[u8] = b"\0\0\x08\x06\0\0\0\0\0pingpong";
+    // More than a connection may send in a minute.
+    const COUNT: usize = 100_000;
+    let server = start(Options::default()).await;
+    let (mut reader, mut writer) = server.connect().await.into_split();
+    let flood = tokio::spawn(async move {
+        let begin = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+        writer.write_all(begin).await.unwrap();
+        let _ = writer.write_all(&PING.repeat(COUNT)).await;
+        let _ = writer.shutdown().await;
+    });
+    let mut answers = Vec::new();
+    let _ = reader.read_to_end(&mut answers).await;
+    flood.await.unwrap();
+    let answered = answers.len() / PING.len();
+    assert!(answered < COUNT / 2, "{answered} pings were answered");
+    assert!(server.get("/healthz").await.ends_with("ok\n"));
+}
+
+#[tokio::test]
 async fn reflection_names_the_services() {
     use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 

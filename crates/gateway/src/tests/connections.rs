@@ -408,8 +408,11 @@ fn ends_at(security: Security, sent: Vec<u8>) -> io::Result<bool> {
         if !is_over {
             stream.shutdown(std::net::Shutdown::Both)?;
         }
-        let stalled = site.front.figures().stalled.load(Ordering::Relaxed);
-        Ok(is_over && stalled == 1)
+        if is_over {
+            let stalled = &site.front.figures().stalled;
+            until("it is counted", || stalled.load(Ordering::Relaxed) == 1);
+        }
+        Ok(is_over)
     })
 }
 
