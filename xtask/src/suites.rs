@@ -86,6 +86,19 @@ const SUITES: &[Suite] = &[
         ],
     },
     Suite {
+        name: "situations",
+        about: "each build tool at a node, through a router, beside eviction and with tokens",
+        has_optimised_nodes: true,
+        variables: &[("FONN_SITUATIONS", "all")],
+        arguments: &[
+            "--test",
+            "http",
+            "--",
+            "--nocapture",
+            "every_build_tool_hits_in_every_situation",
+        ],
+    },
+    Suite {
         name: "clients",
         about: "compile caches, command line tools and libraries as they are installed",
         has_optimised_nodes: false,
