@@ -23,13 +23,20 @@ struct Suite {
 const SUITES: &[Suite] = &[
     Suite {
         name: "simulations",
-        about: "the cluster and its replication with 300 seeds each",
+        about: "the cluster and its replication with 200 and 300 seeds",
         has_optimised_nodes: false,
         variables: &[
-            ("FONN_SIMULATION_SEEDS", "300"),
+            ("FONN_SIMULATION_SEEDS", "200"),
             ("FONN_REPLICATION_SEEDS", "300"),
         ],
-        arguments: &["--", "simulation::whatever_happens", "simulation::no_seed"],
+        arguments: &[
+            "--lib",
+            "--test",
+            "proof",
+            "--",
+            "simulation::whatever_happens",
+            "simulation::no_seed",
+        ],
     },
     Suite {
         name: "crash",
