@@ -23,10 +23,10 @@ struct Suite {
 const SUITES: &[Suite] = &[
     Suite {
         name: "simulations",
-        about: "the cluster and its replication with 200 and 300 seeds",
+        about: "the cluster and its replication with 150 and 300 seeds",
         has_optimised_nodes: false,
         variables: &[
-            ("FONN_SIMULATION_SEEDS", "200"),
+            ("FONN_SIMULATION_SEEDS", "150"),
             ("FONN_REPLICATION_SEEDS", "300"),
         ],
         arguments: &[
