@@ -10,7 +10,6 @@ mod ports;
 mod ready;
 mod table;
 
-use std::ffi::OsString;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -25,6 +24,7 @@ use self::children::Children;
 use self::home::Home;
 use self::ports::{Member, Ports, Role};
 use self::ready::Progress;
+use crate::cargo::cargo;
 
 /// From the start of the programs until all are ready.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -199,9 +199,8 @@ fn programs(options: &Options, root: &Path) -> Result<Programs> {
             ctl: options.ctl_bin.clone().unwrap_or("fonnctl".into()),
         });
     }
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
-    let mut command = Command::new(cargo);
-    command.current_dir(root).arg("build").args([
+    let mut command = cargo(root);
+    command.arg("build").args([
         "--workspace",
         "--bin",
         "fonn-node",

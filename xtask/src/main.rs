@@ -1,6 +1,7 @@
 //! Project tools: `cargo xtask COMMAND`.
 
 mod admin_api;
+mod cargo;
 mod cluster;
 mod codegen;
 mod crates;

@@ -7,10 +7,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
+
+use crate::cargo::cargo;
 
 /// The packages of the released programs.
 const PROGRAMS: [&str; 4] = [
@@ -27,11 +28,9 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// # Errors
 /// When cargo fails, or does not agree with `Cargo.lock`.
 pub fn text(root: &Path) -> Result<String> {
-    let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
-    let output = Command::new(cargo)
+    let output = cargo(root)
         .args(["metadata", "--format-version=1", "--locked"])
         .args(["--filter-platform", TARGET])
-        .current_dir(root)
         .output()
         .context("running cargo metadata")?;
     let stderr = String::from_utf8_lossy(&output.stderr);

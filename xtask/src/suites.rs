@@ -5,9 +5,11 @@ use std::env;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
+
+use crate::cargo::cargo;
 
 /// A suite: one run of `cargo test --locked --workspace`.
 struct Suite {
@@ -170,12 +172,6 @@ fn optimised_node(root: &Path) -> Result<PathBuf> {
     ensure!(built.success(), "the node could not be built");
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     Ok(target.join("release/fonn-node"))
-}
-
-fn cargo(root: &Path) -> Command {
-    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(root);
-    command
 }
 
 #[cfg(test)]
