@@ -73,6 +73,8 @@ impl World {
             StoreLookup::Nothing => {}
         }
         let found = self.bucket.find(slot, key, &mut self.random);
+        let flushed = self.clusters[at.0].nodes[at.1].store.flushed();
+        let found = found.filter(|found| found.version >= flushed);
         let Some(found) = found.cloned() else {
             return Some(None);
         };
@@ -257,12 +259,16 @@ impl World {
         };
         let counts = !cluster.is_left_behind(at.1);
         let open = cluster.open.get(&request);
-        let mut is_lost = None;
+        let (mut is_lost, mut is_doubtful) = (None, false);
+        let scope = open.map(|open| (open.slot.0, open.key));
         if let (Outcome::Acknowledged, Some(open)) = (outcome, open) {
-            let (slot, key, replaced) = (open.slot, open.key, open.replaced);
+            let (slot, key, replaced, id) = (open.slot, open.key, open.replaced, open.id);
             cluster.written[usize::from(slot.0)] = now;
             is_lost = Some(slot).filter(|&slot| counts && cluster.is_lost(at.1, slot));
-            if let Some(replaced) = replaced.filter(|_| counts && is_lost.is_none())
+            is_doubtful = replaced.is_some_and(|it| it.version < cluster.doubtful);
+            let is_judged = counts && is_lost.is_none() && !is_doubtful;
+            let is_judged = is_judged && !cluster.judge.is_flushed(id);
+            if let Some(replaced) = replaced.filter(|_| is_judged)
                 && self.setup.judges_replaced()
                 && let Err(error) = cluster.judge.replaced(slot.0, key, replaced)
             {
@@ -270,6 +276,9 @@ impl World {
             }
         }
         cluster.answered(request, outcome);
+        if let Some(scope) = scope.filter(|_| is_doubtful) {
+            cluster.judge.doubt(scope);
+        }
         if let Some(slot) = is_lost {
             self.note_loss(at.0, slot);
         }

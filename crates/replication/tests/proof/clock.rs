@@ -44,6 +44,13 @@ impl Clock {
         Version(self.call(wall_ms, Hlc::next))
     }
 
+    /// Assigns versions above a version from now on.
+    pub fn observe(&mut self, version: Version) {
+        self.call(0, |hlc| {
+            hlc.observe(version.0).expect("the version is possible")
+        });
+    }
+
     /// Notes a version of another member or of another region.
     pub fn hear(&mut self, version: Version) {
         self.call(0, |hlc| {

@@ -68,6 +68,8 @@ pub struct Cluster {
     pub no_leader_until: u64,
     pub open: HashMap<u64, Open>,
     pub judge: Judge,
+    /// A flush that was refused may hide versions below it.
+    pub doubtful: Version,
     /// The stand-ins, by slot and epoch, that have raised their floors, and whether a write was
     /// acknowledged by their epoch.
     pub losses: HashMap<(Slot, Epoch), bool>,
@@ -147,6 +149,7 @@ impl Cluster {
             no_leader_until: 0,
             open: HashMap::new(),
             losses: HashMap::new(),
+            doubtful: Version(0),
             judge: Judge::new(setup.slots, setup.keys),
             served: vec![0; usize::from(setup.slots)],
             written: vec![0; usize::from(setup.slots)],

@@ -57,6 +57,11 @@ pub struct Judge {
     pub reads: u64,
     pub hits: u64,
     pub acknowledged: u64,
+    pub flushes: u64,
+    /// Flushes that are not answered.
+    flushing: u32,
+    /// The latest end of a flush.
+    flushed: u64,
 }
 
 /// The slot and the key that an operation is about.
@@ -72,6 +77,9 @@ impl Judge {
             reads: 0,
             hits: 0,
             acknowledged: 0,
+            flushes: 0,
+            flushing: 0,
+            flushed: 0,
         }
     }
 
@@ -118,6 +126,45 @@ impl Judge {
         if kind == Kind::Value {
             key.value = key.value.max(began);
         }
+    }
+
+    /// A flush deletes all keys. Returns when it began.
+    pub fn begin_flush(&mut self) -> u64 {
+        let began = self.time();
+        self.flushing += 1;
+        self.replaced.clear();
+        for key in self.keys.iter_mut().flatten() {
+            key.gone_open += 1;
+        }
+        began
+    }
+
+    pub fn end_flush(&mut self, began: u64, is_acknowledged: bool) {
+        let ended = self.time();
+        self.flushing -= 1;
+        self.flushed = ended;
+        self.flushes += u64::from(is_acknowledged);
+        self.replaced.clear();
+        for key in self.keys.iter_mut().flatten() {
+            key.gone_open -= 1;
+            key.gone = ended;
+            if is_acknowledged {
+                key.acknowledged = key.acknowledged.max(began);
+            }
+        }
+    }
+
+    /// Whether a flush ran while a write did: it may have hidden the write, or what the write
+    /// replaced.
+    pub fn is_flushed(&self, id: u32) -> bool {
+        let began = self.operations.get(&id).map_or(0, |it| it.began);
+        self.flushing > 0 || began <= self.flushed
+    }
+
+    /// An acknowledged write may be hidden by a flush that was refused.
+    pub fn doubt(&mut self, scope: Scope) {
+        let now = self.time();
+        self.key(scope).forgotten = now;
     }
 
     /// Judges that an acknowledged write replaced the one before it.

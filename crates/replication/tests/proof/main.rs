@@ -15,6 +15,7 @@ mod clock;
 mod cluster;
 mod exploration;
 mod faults;
+mod flush;
 mod judge;
 mod mutations;
 mod raft;

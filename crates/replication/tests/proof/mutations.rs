@@ -199,3 +199,29 @@ fn r6_a_member_without_a_lease_shows_what_its_successor_has_overwritten() {
     let faults = [Fault::CutFromLeader, Fault::Pause];
     finds(|seed| Setup::without(Rule::Lease, seed, 2, &faults));
 }
+
+/// A setup in which clients flush, with a shell that breaks its part.
+fn flushing(shell: Shell, seed: u64, faults: &[Fault]) -> Setup {
+    Setup {
+        flushes: true,
+        skew_ms_max: 20_000,
+        ..Setup::with_shell(shell, seed, 2, faults)
+    }
+}
+
+#[test]
+fn a_learner_that_asks_for_no_flushes_shows_what_was_flushed() {
+    finds(|seed| flushing(Shell::LearnsNoFlushes, seed, &CRASHES));
+}
+
+#[test]
+fn members_with_cutoffs_of_their_own_lose_what_was_written_after_a_flush() {
+    let faults = [Fault::Skew, Fault::Crash];
+    finds(|seed| flushing(Shell::FlushesApart, seed, &faults));
+}
+
+#[test]
+fn a_flush_that_goes_by_an_older_epoch_misses_a_member() {
+    let faults = [Fault::Crash, Fault::Pause, Fault::CutFromLeader];
+    finds(|seed| flushing(Shell::FlushesInAnyEpoch, seed, &faults));
+}

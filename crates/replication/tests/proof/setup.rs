@@ -54,6 +54,8 @@ pub struct Setup {
     /// How far wall clocks are apart.
     pub skew_ms_max: u64,
     pub shell: Shell,
+    /// Whether clients flush.
+    pub flushes: bool,
 }
 
 /// Whether the shell keeps its part of the contract.
@@ -67,6 +69,12 @@ pub enum Shell {
     LooksOnce,
     /// After a crash, the clock begins above the stored versions, but not above the lost ones.
     ForgetsClock,
+    /// A learner does not ask which flushes it has missed.
+    LearnsNoFlushes,
+    /// Each member keeps the cutoff that it has drawn for a flush.
+    FlushesApart,
+    /// Members take part in a flush that goes by another epoch.
+    FlushesInAnyEpoch,
 }
 
 impl Setup {
@@ -88,6 +96,7 @@ impl Setup {
             calm_ms_max: 5_000,
             skew_ms_max: 0,
             shell: Shell::Correct,
+            flushes: random.percent(40),
         };
         if setup.has(Fault::Skew) {
             setup.skew_ms_max = 20_000;
@@ -107,6 +116,7 @@ impl Setup {
             calm_ms_max: 2_000,
             faults: faults.to_vec(),
             rules: Rules::without(rule),
+            flushes: false,
             ..Self::from_seed(seed)
         }
     }

@@ -1,5 +1,6 @@
 //! Runs seeds of the simulation.
 
+use super::flush::Flushing;
 use super::setup::Setup;
 use super::world::{Action, World};
 
@@ -10,6 +11,7 @@ pub struct Totals {
     pub hits: u64,
     pub acknowledged: u64,
     pub topologies: u64,
+    pub flushes: u64,
 }
 
 pub fn run(setup: Setup) -> Result<Totals, String> {
@@ -24,6 +26,7 @@ pub fn run(setup: Setup) -> Result<Totals, String> {
         totals.hits += cluster.judge.hits;
         totals.acknowledged += cluster.judge.acknowledged;
         totals.topologies += cluster.raft.log.len() as u64;
+        totals.flushes += cluster.judge.flushes;
     }
     Ok(totals)
 }
@@ -38,6 +41,9 @@ fn run_world(world: &mut World, chaos_ms: u64) -> Result<(), String> {
     world.schedule(0, Action::Probe);
     world.schedule(500, Action::Client);
     world.schedule(3_000, Action::Fault);
+    if world.setup.flushes {
+        world.schedule(2_000, Action::Flush(Flushing::Begin));
+    }
     if world.setup.bucket {
         world.schedule(1_000, Action::Upload);
     }
@@ -66,6 +72,7 @@ fn no_seed_shows_a_stale_value_loses_a_write_or_leaves_a_slot_alone() {
                 sum.hits += totals.hits;
                 sum.acknowledged += totals.acknowledged;
                 sum.topologies += totals.topologies;
+                sum.flushes += totals.flushes;
             }
             Err(failure) => failures.push(failure),
         }

@@ -92,6 +92,8 @@ pub struct Store {
     epoch: Epoch,
     range: VersionRange,
     removals: Vec<Removal>,
+    /// Versions below this one are flushed.
+    flushed: Version,
 }
 
 const PAGE_RECORDS_MAX: usize = 2;
@@ -104,7 +106,29 @@ impl Store {
             epoch: Epoch(0),
             range: VersionRange::default(),
             removals: Vec::new(),
+            flushed: Version(0),
         }
+    }
+
+    /// Hides what is here behind a version of the clock, and returns it.
+    pub fn flush_now(&mut self, wall_ms: u64) -> Version {
+        self.flushed = self.clock.assign(wall_ms);
+        self.flushed
+    }
+
+    /// Hides what is below the version of another member, and assigns later ones from now on.
+    pub fn flush_below(&mut self, cutoff: Version) {
+        self.flushed = self.flushed.max(cutoff);
+        self.clock.observe(cutoff);
+    }
+
+    pub fn flushed(&self) -> Version {
+        self.flushed
+    }
+
+    fn visible(&self, slot: Slot, key: Key) -> Option<&Stored> {
+        let stored = self.slots[usize::from(slot.0)].keys.get(&key);
+        stored.filter(|stored| stored.record.version >= self.flushed)
     }
 
     /// Notes the range of versions of a topology that the core applies. Floors go by it.
@@ -165,7 +189,7 @@ impl Store {
     pub fn persist(&mut self, record: Record<Entry>, now_ms: u64) {
         self.clock.hear(record.version);
         let store = &mut self.slots[usize::from(record.slot.0)];
-        if record.version <= store.hidden {
+        if record.version <= store.hidden || record.version < self.flushed {
             return;
         }
         let key = record.entry.key();
@@ -288,8 +312,7 @@ impl Store {
     }
 
     pub fn find(&self, slot: Slot, key: Key) -> StoreLookup {
-        let store = &self.slots[usize::from(slot.0)];
-        match store.keys.get(&key).map(|stored| stored.record.entry) {
+        match self.visible(slot, key).map(|stored| stored.record.entry) {
             Some(Entry::Value { id, .. }) => StoreLookup::Value(id),
             Some(Entry::Delete { .. }) => StoreLookup::Deleted,
             None => StoreLookup::Nothing,
@@ -298,13 +321,13 @@ impl Store {
 
     /// The version of a key.
     pub fn version(&self, slot: Slot, key: Key) -> Version {
-        let store = &self.slots[usize::from(slot.0)];
-        let stored = store.keys.get(&key);
+        let stored = self.visible(slot, key);
         stored.map_or(Version(0), |stored| stored.record.version)
     }
 
     /// A page. A full copy leaves out values that the bucket has.
     pub fn page(&self, request: PageRequest) -> Page<Entry> {
+        let is_shown = |r: &Stored| r.record.version >= self.flushed;
         let wanted = |r: &Stored| match request.after {
             Some(after) => r.record.epoch > after,
             None => !r.uploaded || !matches!(r.record.entry, Entry::Value { .. }),
@@ -313,7 +336,11 @@ impl Store {
         let mut next = None;
         'slots: for slot in &request.slots {
             let store = &self.slots[usize::from(slot.0)];
-            for (&key, stored) in store.keys.iter().filter(|(_, stored)| wanted(stored)) {
+            for (&key, stored) in store
+                .keys
+                .iter()
+                .filter(|(_, stored)| wanted(stored) && is_shown(stored))
+            {
                 let [high, low] = slot.0.to_be_bytes();
                 let cursor = [high, low, key];
                 if cursor[..] < request.cursor[..] {

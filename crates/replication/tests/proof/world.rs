@@ -1,7 +1,7 @@
 //! The event loop of the simulation: time, messages, clients, and the shell around each core.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use fonn_replication::{
 use super::bucket::Bucket;
 use super::clients::{Admitted, Executed, ReadFrom, Request};
 use super::cluster::{Cluster, NO_QUORUM, TICK_MS};
+use super::flush::{Flush, Flushing, is_first_request};
 use super::raft::{Agreed, lost_slots};
 use super::random::Random;
 use super::setup::{Fault, Setup};
@@ -30,6 +31,7 @@ pub enum Action {
     Request(At, Request),
     Execute(At, u64, Admitted),
     Report(At, u64, Executed),
+    Flush(Flushing),
     Propose(usize, Change),
     Resume(At),
     Start(At),
@@ -46,6 +48,9 @@ pub struct World {
     pub now: u64,
     pub clusters: Vec<Cluster>,
     pub bucket: Bucket,
+    pub flushes: BTreeMap<u64, Flush>,
+    /// When the last request of a flush arrives, by cluster, sender and member.
+    pub flush_arrivals: HashMap<(usize, Option<usize>, usize), u64>,
     queue: BinaryHeap<Reverse<(u64, u64)>>,
     actions: BTreeMap<u64, Action>,
     sequence: u64,
@@ -69,6 +74,8 @@ impl World {
             random,
             now: 0,
             clusters,
+            flushes: BTreeMap::new(),
+            flush_arrivals: HashMap::new(),
             queue: BinaryHeap::new(),
             actions: BTreeMap::new(),
             sequence: 0,
@@ -116,6 +123,8 @@ impl World {
     pub fn act(&mut self, action: Action) -> Result<(), String> {
         let (at, incarnation) = match &action {
             Action::Deliver(at, _) | Action::Request(at, _) => (*at, None),
+            Action::Flush(Flushing::Ask(at, _) | Flushing::Tell(at, ..)) => (*at, None),
+            Action::Flush(Flushing::Learn(at, i, ..)) => (*at, Some(*i)),
             Action::Timer(at, i)
             | Action::Lease(at, i, _)
             | Action::PageRead(at, i, _, _)
@@ -144,6 +153,10 @@ impl World {
             }
             Action::Report(_, _, executed) => {
                 self.report(at, executed);
+                return Ok(());
+            }
+            Action::Flush(step) => {
+                self.flush(step);
                 return Ok(());
             }
             Action::Cleared(_, _, attempt) => {
@@ -182,6 +195,7 @@ impl World {
                 let pause = self.random.between(200, 1_500);
                 self.schedule(pause, Action::Upload);
             }
+            Action::Flush(step) => self.flush(step),
             Action::Fault => self.inject(),
             Action::Probe => {
                 self.probe()?;
@@ -244,6 +258,9 @@ impl World {
             self.clusters[at.0].nodes[at.1].volatile.clear();
         }
         match command {
+            Command::Send(to, message) if self.setup.flushes && is_first_request(&message) => {
+                self.ask_for_flushes(at, to, message);
+            }
             Command::Send(to, message) => self.send(at, usize::from(to.0), message),
             Command::Persist(record) => {
                 let node = &mut self.clusters[at.0].nodes[at.1];
@@ -288,7 +305,7 @@ impl World {
         }
     }
 
-    fn send(&mut self, at: At, to: usize, message: Message<Entry>) {
+    pub fn send(&mut self, at: At, to: usize, message: Message<Entry>) {
         if to >= self.setup.members || self.clusters[at.0].cut[at.1][to] > self.now {
             return;
         }
