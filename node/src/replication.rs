@@ -261,6 +261,11 @@ impl Replication {
         self.rights.holds_lease(self.clock.coarse_monotonic_ms())
     }
 
+    /// Whether this member has all that it acknowledged, or the members know that it has not.
+    fn is_fit(&self) -> bool {
+        self.core.lock().core.as_ref().is_some_and(Core::is_fit)
+    }
+
     /// The time of the core's clock.
     fn now(&self) -> Duration {
         Duration::from_millis(self.clock.coarse_monotonic_ms())

@@ -80,9 +80,6 @@ impl Replication {
         request: PageRequest,
     ) -> Result<Message<Entry>, PageError> {
         let target = self.member(to).ok_or(PageError::Silent)?;
-        if request.cursor.is_empty() && !self.learn_flushes(engine, &target, epoch).await {
-            return Err(PageError::Flushes);
-        }
         let slots = request.slots.iter().map(|slot| slot.0).collect();
         let asked = Request::FetchSlots {
             slots,
@@ -118,6 +115,11 @@ impl Replication {
             }
         }
         pace(page.entries.len() as u64).await;
+        // Pages leave out what a flush hides at the primary, also one that is not done yet. So the
+        // learner has to hide that too, before it is in sync.
+        if page.next.is_empty() && !self.learn_flushes(engine, &target, epoch).await {
+            return Err(PageError::Flushes);
+        }
         let next = (!page.next.is_empty()).then(|| page.next.into());
         Ok(message(Body::Page(Page {
             request,

@@ -2,8 +2,8 @@
 //!
 //! A flush goes to all members that are up, and all of them agree on its cutoff ([`Flush`]).
 //! So later writes are above the cutoff of each member. A member that was down learns of the flush
-//! from the primary of each slot before it copies the slot. A flush during which the epoch changes
-//! begins again.
+//! from the primary of each slot when it has copied the slot. A flush during which the epoch
+//! changes begins again.
 //!
 //! Each member notes a delayed flush, and executes it at its time, by its own clock. The first one
 //! makes all others do it too, with one cutoff.
@@ -112,7 +112,8 @@ impl Replication {
     ///
     /// # Errors
     /// [`Failure::Busy`] if it is not known whether this member is still one by the newest map:
-    /// others may have flushed without it, and what was written since then has to stay.
+    /// others may have flushed without it, and what was written since then has to stay. Or if it
+    /// has lost writes of this epoch: its clock may be below them, and the bucket may have them.
     /// [`Failure::Unavailable`] if it could not be persisted, or is malformed.
     pub async fn flush_own(
         &self,
@@ -127,13 +128,13 @@ impl Replication {
             (Some(cutoff), Hidden::Written(purge)) => {
                 engine.purge_below(*purge, cutoff).await.map(|()| cutoff)
             }
-            (None, _) if !self.holds_lease() => Err(Failure::Busy),
+            (None, _) if !self.holds_lease() || !self.is_fit() => Err(Failure::Busy),
             (None, Hidden::Spaces(spaces)) => engine.flush_now(spaces).await,
             (None, Hidden::Written(purge)) => engine.purge_now(*purge).await,
         }
     }
 
-    /// Takes over what the primary of slots to copy knows to be flushed. False if it does not say
+    /// Takes over what the primary of copied slots knows to be flushed. False if it does not say
     /// yet. Flushes that begin later reach this member too: it is up by the applied epoch.
     pub(super) async fn learn_flushes(
         &self,

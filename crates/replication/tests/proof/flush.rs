@@ -5,8 +5,9 @@
 //! takes over what its primary has flushed.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-use fonn_replication::{Body, Epoch, MemberId, Message, Status, Version};
+use fonn_replication::{Body, Core, Epoch, Event, Message, Status, Version};
 
 use super::setup::Shell;
 use super::store::Entry;
@@ -57,10 +58,10 @@ pub enum Flushing {
     Answer(Ask, usize, Option<Version>),
     /// A member has not answered an attempt in time.
     Limit(u64, u64),
-    /// A primary is asked for its flushes by a learner of an incarnation, before a page request.
+    /// A primary is asked for its flushes by a learner of an incarnation that has its last page.
     Tell(At, (usize, u64), Message<Entry>),
-    /// A learner of an incarnation is told the flushes, before it sends its page request.
-    Learn(At, u64, Version, (usize, Message<Entry>)),
+    /// A learner of an incarnation is told the flushes, before it takes the last page.
+    Learn(At, u64, Version, Message<Entry>),
 }
 
 impl World {
@@ -72,8 +73,8 @@ impl World {
             Flushing::Ask(at, ask) => self.take_flush(at, ask),
             Flushing::Answer(ask, member, taken) => self.take_flush_answer(ask, member, taken),
             Flushing::Limit(id, attempt) => self.limit_flush(id, attempt),
-            Flushing::Tell(at, to, request) => self.tell_flushes(at, to, request),
-            Flushing::Learn(at, _, flushed, request) => self.learn_flushes(at, flushed, request),
+            Flushing::Tell(at, to, page) => self.tell_flushes(at, to, page),
+            Flushing::Learn(at, _, flushed, page) => self.learn_flushes(at, flushed, page),
         }
     }
 
@@ -82,7 +83,7 @@ impl World {
     }
 
     fn begin_flush(&mut self) {
-        let pause = self.random.between(500, 6_000);
+        let pause = self.random.between(200, 3_000);
         self.schedule_flush(pause, Flushing::Begin);
         let cluster = self.random.index(self.clusters.len());
         let n = self.random.index(self.setup.members);
@@ -154,7 +155,7 @@ impl World {
         (flush.highest, flush.cutoff) = (Version(0), None);
         if let Some((n, _)) = flush.by {
             let wall_ms = self.now + cluster.nodes[n].wall_offset_ms;
-            if !cluster.nodes[n].core.may_answer(now) {
+            if !may_draw(&cluster.nodes[n].core, now) {
                 self.schedule_flush(RETRY_MS, Flushing::Try(id));
                 return;
             }
@@ -220,7 +221,7 @@ impl World {
                 node.store.flush_below(cutoff);
                 Some(cutoff)
             }
-            None if !node.core.may_answer(now) => None,
+            None if !may_draw(&node.core, now) => None,
             None => Some(node.store.flush_now(wall_ms)),
         };
         self.log(|| format!("{at:?} takes {ask:?}: {taken:?}"));
@@ -303,44 +304,46 @@ impl World {
         self.log(|| format!("flush {id} of {epoch:?} is done: {is_done}"));
     }
 
-    /// A learner asks its primary for flushes before it asks for the first page.
-    pub fn ask_for_flushes(&mut self, at: At, to: MemberId, request: Message<Entry>) {
-        let n = usize::from(to.0);
+    /// A learner that has the last page asks its primary for flushes: pages leave out what is
+    /// hidden.
+    pub fn ask_for_flushes(&mut self, at: At, page: Message<Entry>) {
+        let n = usize::from(page.from.0);
         if let Some(delay) = self.delay(at.0, Some(at.1), Some(n)) {
             let incarnation = self.clusters[at.0].nodes[at.1].incarnation;
-            let asked = Flushing::Tell((at.0, n), (at.1, incarnation), request);
+            let asked = Flushing::Tell((at.0, n), (at.1, incarnation), page);
             self.schedule_flush(delay, asked);
         }
     }
 
     /// The primary tells its flushes, if both go by the same epoch.
-    fn tell_flushes(&mut self, at: At, to: (usize, u64), request: Message<Entry>) {
+    fn tell_flushes(&mut self, at: At, to: (usize, u64), page: Message<Entry>) {
         let node = &self.clusters[at.0].nodes[at.1];
         let (applied, flushed) = (node.core.applied(), node.store.flushed());
-        if applied == request.epoch
+        if applied == page.epoch
             && let Some(delay) = self.delay(at.0, Some(at.1), Some(to.0))
         {
-            let told = Flushing::Learn((at.0, to.0), to.1, flushed, (at.1, request));
+            let told = Flushing::Learn((at.0, to.0), to.1, flushed, page);
             self.schedule_flush(delay, told);
         }
     }
 
-    /// The learner takes them over, and asks for the first page.
-    fn learn_flushes(
-        &mut self,
-        at: At,
-        flushed: Version,
-        (primary, request): (usize, Message<Entry>),
-    ) {
+    /// The learner takes them over before it takes the page.
+    fn learn_flushes(&mut self, at: At, flushed: Version, page: Message<Entry>) {
         if self.setup.shell != Shell::LearnsNoFlushes {
             let node = &mut self.clusters[at.0].nodes[at.1];
             node.store.flush_below(flushed);
         }
-        self.send(at, primary, request);
+        self.handle(at, Event::Message(page));
     }
 }
 
-/// Whether a message asks for the first page of a copy.
-pub fn is_first_request(message: &Message<Entry>) -> bool {
-    matches!(&message.body, Body::PageRequest(request) if request.cursor.is_empty())
+/// Whether a member may draw a cutoff. Without a lease, others may have flushed without it. If it
+/// is not fit, its clock may be below versions that it has assigned in the epoch.
+fn may_draw(core: &Core<Entry>, now: Duration) -> bool {
+    core.may_answer(now) && core.is_fit()
+}
+
+/// Whether a message has the last page of a copy.
+pub fn is_last_page(message: &Message<Entry>) -> bool {
+    matches!(&message.body, Body::Page(page) if page.next.is_none())
 }

@@ -12,7 +12,7 @@ use fonn_replication::{
 use super::bucket::Bucket;
 use super::clients::{Admitted, Executed, ReadFrom, Request};
 use super::cluster::{Cluster, NO_QUORUM, TICK_MS};
-use super::flush::{Flush, Flushing, is_first_request};
+use super::flush::{Flush, Flushing, is_last_page};
 use super::raft::{Agreed, lost_slots};
 use super::random::Random;
 use super::setup::{Fault, Setup};
@@ -142,6 +142,10 @@ impl World {
             return Ok(());
         }
         let event = match action {
+            Action::Deliver(_, message) if self.setup.flushes && is_last_page(&message) => {
+                self.ask_for_flushes(at, message);
+                return Ok(());
+            }
             Action::Deliver(_, message) => Event::Message(message),
             Action::Request(_, request) => {
                 self.admit(at, request);
@@ -258,9 +262,6 @@ impl World {
             self.clusters[at.0].nodes[at.1].volatile.clear();
         }
         match command {
-            Command::Send(to, message) if self.setup.flushes && is_first_request(&message) => {
-                self.ask_for_flushes(at, to, message);
-            }
             Command::Send(to, message) => self.send(at, usize::from(to.0), message),
             Command::Persist(record) => {
                 let node = &mut self.clusters[at.0].nodes[at.1];
