@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use fonn_auth::tls::Link;
+use fonn_auth::tls::{Link, Place};
 use fonn_auth::{Refusal, Security};
 use fonn_base::shutdown::Shutdown;
 use http_body_util::Full;
@@ -199,7 +199,9 @@ pub(super) async fn serve(
     let _ = stream.set_nodelay(true);
     let begin = async {
         match (&site.security.tls, site.security.server_config()) {
-            (Some(tls), Some(config)) => Link::accept_either(stream, tls, config).await,
+            (Some(tls), Some(config)) => {
+                Link::accept_either(stream, tls, config, Place::Apart).await
+            }
             _ => Ok(Link::Bare(stream)),
         }
     };

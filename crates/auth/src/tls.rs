@@ -6,17 +6,19 @@
 //! good by what is in force ([`Standing`]).
 
 mod expiry;
+mod handshakes;
 mod link;
 mod standing;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::RwLock;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier as _;
 use rustls::crypto::CryptoProvider;
+use rustls::crypto::ring::kx_group;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{
     CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName, UnixTime,
@@ -27,7 +29,8 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio::sync::watch;
 
-pub use self::link::Link;
+use self::handshakes::Handshakes;
+pub use self::link::{Link, Place};
 pub use self::standing::{Side, Standing, Watched};
 
 /// The files that the flags name.
@@ -109,6 +112,8 @@ pub struct Tls {
     files: TlsFiles,
     loaded: RwLock<Loaded>,
     generation: watch::Sender<u64>,
+    /// None if its thread could not be started.
+    handshakes: OnceLock<Option<Handshakes>>,
 }
 
 impl fmt::Debug for Tls {
@@ -130,6 +135,7 @@ impl Tls {
             files,
             loaded,
             generation: watch::Sender::new(1),
+            handshakes: OnceLock::new(),
         })
     }
 
@@ -143,6 +149,17 @@ impl Tls {
         *self.loaded.write() = loaded;
         self.generation.send_modify(|generation| *generation += 1);
         Ok(())
+    }
+
+    /// What makes handshakes apart.
+    fn handshakes(&self) -> Option<&Handshakes> {
+        let start = || {
+            let started = Handshakes::start();
+            started
+                .inspect_err(|error| tracing::warn!(%error, "no thread for TLS handshakes"))
+                .ok()
+        };
+        self.handshakes.get_or_init(start).as_ref()
     }
 
     /// How often the files were read.
@@ -197,8 +214,17 @@ impl Tls {
     }
 }
 
+/// What computes. Key exchange with P-384 is left out: a stranger would choose it, since it costs
+/// four times as much. All clients know one of the others.
+fn provider() -> CryptoProvider {
+    CryptoProvider {
+        kx_groups: vec![kx_group::X25519, kx_group::SECP256R1],
+        ..rustls::crypto::ring::default_provider()
+    }
+}
+
 fn read(files: &TlsFiles) -> Result<Loaded, TlsError> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(provider());
     let mismatch = |error: rustls::Error| TlsError::Mismatch {
         cert: files.cert.clone(),
         key: files.key.clone(),

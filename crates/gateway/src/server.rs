@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use fonn_admin::{Streams, is_http2};
-use fonn_auth::tls::Link;
+use fonn_auth::tls::{self, Link};
 use fonn_base::shutdown::{self, Shutdown, ShutdownTrigger};
 use fonn_server::{ListenAddr, Listener};
 use hyper::Request;
@@ -312,7 +312,9 @@ async fn serve<S: Store + Unpin>(stream: TcpStream, entered: Entered<S>, stopped
     let life = Arc::clone(&entered.life);
     let begin = async {
         match (&security.tls, security.server_config()) {
-            (Some(tls), Some(config)) => Link::accept_either(stream, tls, config).await,
+            (Some(tls), Some(config)) => {
+                Link::accept_either(stream, tls, config, tls::Place::Here).await
+            }
             _ => Ok(Link::Bare(stream)),
         }
     };

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use fonn_auth::tls::{Link, Peers, Tls};
+use fonn_auth::Source;
+use fonn_auth::tls::{Link, Peers, Place, Tls};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -27,6 +28,8 @@ pub(super) struct Limits {
     /// Those whose handshake is under way. The oldest of them gives way to one more: a member is
     /// done in milliseconds, so silent strangers go first.
     handshakes_max: usize,
+    /// Of these, those of one source. A source that floods waits for itself alone.
+    by_source_max: usize,
     handshake_max: Duration,
 }
 
@@ -34,7 +37,8 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections_max: 2048,
-            handshakes_max: 512,
+            handshakes_max: 256,
+            by_source_max: 32,
             handshake_max: Duration::from_secs(10),
         }
     }
@@ -101,7 +105,7 @@ pub(super) async fn accept(
 struct Handshakes {
     tasks: JoinSet<Result<(Link, SocketAddr), (io::Error, SocketAddr)>>,
     /// By age, the oldest first.
-    order: VecDeque<AbortHandle>,
+    order: VecDeque<(Source, AbortHandle)>,
 }
 
 impl Handshakes {
@@ -113,12 +117,17 @@ impl Handshakes {
         tls: Option<Arc<Tls>>,
         limits: Limits,
     ) -> bool {
-        if self.order.len() >= limits.handshakes_max {
-            self.order.retain(|task| !task.is_finished());
-        }
-        let is_full = self.order.len() >= limits.handshakes_max;
-        if is_full && let Some(oldest) = self.order.pop_front() {
-            oldest.abort();
+        let source = Source::of(Some(from.ip()));
+        self.order.retain(|(_, task)| !task.is_finished());
+        let is_own = |(of, _): &(Source, AbortHandle)| *of == source;
+        let own = self.order.iter().filter(|it| is_own(it)).count();
+        let gives_way = match own >= limits.by_source_max {
+            true => self.order.iter().position(is_own),
+            false => (self.order.len() >= limits.handshakes_max).then_some(0),
+        };
+        let oldest = gives_way.and_then(|index| self.order.remove(index));
+        if let Some((_, task)) = &oldest {
+            task.abort();
         }
         let begun = async move {
             let begun = tokio::time::timeout(limits.handshake_max, begin(stream, tls)).await;
@@ -128,8 +137,8 @@ impl Handshakes {
                 Err(error) => Err((error, from)),
             }
         };
-        self.order.push_back(self.tasks.spawn(begun));
-        !is_full
+        self.order.push_back((source, self.tasks.spawn(begun)));
+        oldest.is_none()
     }
 }
 
@@ -142,7 +151,7 @@ async fn begin(stream: TcpStream, tls: Option<Arc<Tls>>) -> io::Result<Link> {
     let Some(tls) = tls else {
         return Ok(Link::Bare(stream));
     };
-    Link::accept(stream, &tls, tls.server(Peers::Certified)).await
+    Link::accept(stream, &tls, tls.server(Peers::Certified), Place::Apart).await
 }
 
 /// The connections that were refused, for the log.
@@ -246,6 +255,7 @@ mod tests {
         Limits {
             connections_max: 4,
             handshakes_max,
+            by_source_max: handshakes_max,
             // Past the end of the test.
             handshake_max: Duration::from_secs(3600),
         }
@@ -280,6 +290,35 @@ mod tests {
             assert!(served.unwrap().is_ok(), "{round}");
             members.push(member.unwrap());
         }
+        server.abort();
+    }
+
+    #[tokio::test]
+    async fn a_source_that_floods_gives_way_to_itself_and_keeps_no_other_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let tls = Authority::new().member(dir.path());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (sender, mut accepted) = mpsc::channel(1);
+        let limits = Limits {
+            by_source_max: 2,
+            ..limits(3)
+        };
+        let server = tokio::spawn(accept(listener, Some(Arc::clone(&tls)), limits, sender));
+        // Its handshake began first, and would be the oldest.
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+        let slow = socket.connect(([127, 0, 0, 1], port).into()).await.unwrap();
+        let mut strangers = Vec::new();
+        for _ in 0..10 {
+            strangers.push(TcpStream::connect(("127.0.0.1", port)).await.unwrap());
+        }
+        let name = fonn_auth::tls::server_name("127.0.0.1:1").unwrap();
+        let connector = tokio_rustls::TlsConnector::from(tls.client().unwrap());
+        let both = async { tokio::join!(connector.connect(name, slow), accepted.recv()) };
+        let both = tokio::time::timeout(Duration::from_secs(60), both).await;
+        let (member, served) = both.expect("no place for a member");
+        assert!(member.is_ok() && served.unwrap().is_ok());
         server.abort();
     }
 

@@ -23,6 +23,16 @@ pub enum Link {
     Encrypted(Box<Watched<TcpStream>>),
 }
 
+/// Where handshakes are computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Where the connection is served.
+    Here,
+    /// On a thread of their own: the thread that serves the connection has other work, which must
+    /// not wait for strangers.
+    Apart,
+}
+
 impl Link {
     /// Makes the handshake.
     ///
@@ -32,8 +42,13 @@ impl Link {
         stream: TcpStream,
         tls: &Arc<Tls>,
         config: Arc<ServerConfig>,
+        place: Place,
     ) -> io::Result<Self> {
-        let stream = TlsAcceptor::from(config).accept(stream).await?;
+        let handshake = TlsAcceptor::from(config).accept(stream);
+        let stream = match tls.handshakes().filter(|_| place == Place::Apart) {
+            Some(handshakes) => handshakes.make(handshake).await?,
+            None => handshake.await?,
+        };
         let stream = Watched::new(stream, tls, Side::Client)?;
         Ok(Self::Encrypted(Box::new(stream)))
     }
@@ -46,13 +61,14 @@ impl Link {
         stream: TcpStream,
         tls: &Arc<Tls>,
         config: Arc<ServerConfig>,
+        place: Place,
     ) -> io::Result<Self> {
         let mut first = [0];
         if stream.peek(&mut first).await? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         match first == [HANDSHAKE] {
-            true => Self::accept(stream, tls, config).await,
+            true => Self::accept(stream, tls, config, place).await,
             false => Ok(Self::Bare(stream)),
         }
     }

@@ -81,7 +81,9 @@ impl Standing {
         let is_current = self.generation == self.tls.generation();
         match is_current && Instant::now() < self.due.deadline() {
             true => Ok(()),
-            false => self.judge(),
+            false => self.judge().inspect_err(|error| {
+                tracing::info!(side = ?self.side, %error, "a connection ends: its certificate is no longer good");
+            }),
         }
     }
 
@@ -104,7 +106,6 @@ impl Standing {
         let generation = self.tls.generation();
         let unix = UnixTime::since_unix_epoch(now);
         if let Err(error) = self.tls.judge(&self.side, &self.chain, unix) {
-            tracing::info!(side = ?self.side, %error, "a connection ends: its certificate is no longer good");
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, error));
         }
         self.generation = generation;
