@@ -180,6 +180,9 @@ impl<'c, S: Service> Driver<'c, S> {
                 Some(read) => read,
                 None => {
                     self.turn = 0;
+                    if self.is_starting {
+                        self.shared.count_handshake(self.connection);
+                    }
                     self.give_back_buffers();
                     if !inside {
                         if !self.wait_idle().await? {

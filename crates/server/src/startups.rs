@@ -101,6 +101,15 @@ impl<S: Service> Shared<S> {
         true
     }
 
+    /// Counts the start-up of a connection that could have spoken without TLS, and has begun a
+    /// handshake.
+    pub(super) fn count_handshake(&self, connection: &Connection) {
+        let is_handshake = connection.socket.stage() == Stage::Handshake;
+        if is_handshake && !self.startups.counts(connection.id) {
+            self.count_startup(connection);
+        }
+    }
+
     /// Counts a start-up, and ends the oldest one if that is one too many.
     pub(super) fn count_startup(&self, connection: &Connection) {
         let Some(oldest) = self.startups.begin(connection.id, connection.source) else {

@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use fonn_tests::certificates::Certified;
@@ -197,6 +197,41 @@ fn handshakes_and_connections_without_a_login_end_and_cost_little_meanwhile() ->
         ensure!(is_ended(client), "connection {number} lives on");
     }
     ensure!(ci.command("PING")? == RespReply::Simple("PONG".to_owned()));
+    Ok(())
+}
+
+#[test]
+fn handshakes_where_plaintext_would_do_are_bounded_by_source_too() -> Result<()> {
+    const BY_SOURCE_MAX: usize = 512;
+    const COUNT: usize = BY_SOURCE_MAX + 100;
+    fonn_tests::process::raise_open_files(COUNT as u64 + 500)?;
+    let certified = Certified::new()?;
+    let node = NodeOptions::new()
+        .in_memory()
+        .flag("--tls-cert", certified.file("cert"))
+        .flag("--tls-key", certified.file("key"))
+        .start()?;
+    let mut strangers = Vec::new();
+    for _ in 0..COUNT {
+        let mut client = connect(node.addr())?;
+        // The start of a handshake message.
+        client.write_all(&[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc])?;
+        strangers.push(client);
+    }
+    // Without the bound all would live until their deadline, 10 s after their beginning.
+    let begun = Instant::now();
+    let mut ended = 0;
+    while ended < COUNT - BY_SOURCE_MAX {
+        ensure!(begun.elapsed() < Duration::from_secs(5), "{ended} gave way");
+        strangers.retain_mut(|client| {
+            let is_ended = client.set_nonblocking(true).is_ok() && is_ended(client);
+            ended += usize::from(is_ended);
+            !is_ended
+        });
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    ensure!(ended == COUNT - BY_SOURCE_MAX, "{ended} gave way");
+    ensure!(node.resp()?.command("PING")? == RespReply::Simple("PONG".to_owned()));
     Ok(())
 }
 
