@@ -261,65 +261,80 @@ mod tests {
         }
     }
 
-    /// A member's connection, whose handshake is made.
-    async fn call(tls: &Arc<Tls>, port: u16) -> io::Result<Watched<TcpStream>> {
-        let stream = TcpStream::connect(("127.0.0.1", port)).await?;
-        let name = fonn_auth::tls::server_name("127.0.0.1:1").unwrap();
-        let connector = tokio_rustls::TlsConnector::from(tls.client().unwrap());
-        let stream = connector.connect(name.clone(), stream).await?;
-        Watched::new(stream, tls, Side::Server(name))
+    /// A cluster port of a member with a certificate.
+    struct Port {
+        tls: Arc<Tls>,
+        address: SocketAddr,
+        accepted: mpsc::Receiver<io::Result<Guarded>>,
+        _server: JoinSet<()>,
+        _dir: tempfile::TempDir,
+    }
+
+    impl Port {
+        async fn open(limits: Limits) -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let tls = Authority::new().member(dir.path());
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let (sender, accepted) = mpsc::channel(1);
+            let mut server = JoinSet::new();
+            server.spawn(accept(listener, Some(Arc::clone(&tls)), limits, sender));
+            Self {
+                tls,
+                address,
+                accepted,
+                _server: server,
+                _dir: dir,
+            }
+        }
+
+        /// So many connections that say nothing.
+        async fn strangers(&self, count: usize) -> Vec<TcpStream> {
+            let mut strangers = Vec::new();
+            for _ in 0..count {
+                strangers.push(TcpStream::connect(self.address).await.unwrap());
+            }
+            strangers
+        }
+
+        /// Makes a member's handshake on a connection. It is served, too.
+        async fn serve(&mut self, stream: TcpStream) -> Watched<TcpStream> {
+            let name = fonn_auth::tls::server_name("127.0.0.1:1").unwrap();
+            let connector = tokio_rustls::TlsConnector::from(self.tls.client().unwrap());
+            let shakes = connector.connect(name.clone(), stream);
+            let both = async { tokio::join!(shakes, self.accepted.recv()) };
+            let both = tokio::time::timeout(Duration::from_secs(60), both).await;
+            let (member, served) = both.expect("no place for a member");
+            assert!(served.unwrap().is_ok());
+            Watched::new(member.unwrap(), &self.tls, Side::Server(name)).unwrap()
+        }
     }
 
     #[tokio::test]
     async fn strangers_that_begin_no_tls_keep_no_member_out() {
-        let dir = tempfile::tempdir().unwrap();
-        let tls = Authority::new().member(dir.path());
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let (sender, mut accepted) = mpsc::channel(1);
-        let server = tokio::spawn(accept(listener, Some(Arc::clone(&tls)), limits(3), sender));
+        let mut port = Port::open(limits(3)).await;
         let (mut strangers, mut members) = (Vec::new(), Vec::new());
-        for round in 0..3 {
+        for _ in 0..3 {
             // More than there are places of either kind.
-            for _ in 0..10 {
-                strangers.push(TcpStream::connect(("127.0.0.1", port)).await.unwrap());
-            }
-            let both = async { tokio::join!(call(&tls, port), accepted.recv()) };
-            let both = tokio::time::timeout(Duration::from_secs(60), both).await;
-            let (member, served) = both.expect("no place for a member");
-            assert!(served.unwrap().is_ok(), "{round}");
-            members.push(member.unwrap());
+            strangers.push(port.strangers(10).await);
+            let stream = TcpStream::connect(port.address).await.unwrap();
+            members.push(port.serve(stream).await);
         }
-        server.abort();
     }
 
     #[tokio::test]
     async fn a_source_that_floods_gives_way_to_itself_and_keeps_no_other_out() {
-        let dir = tempfile::tempdir().unwrap();
-        let tls = Authority::new().member(dir.path());
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let (sender, mut accepted) = mpsc::channel(1);
         let limits = Limits {
             by_source_max: 2,
             ..limits(3)
         };
-        let server = tokio::spawn(accept(listener, Some(Arc::clone(&tls)), limits, sender));
+        let mut port = Port::open(limits).await;
         // Its handshake began first, and would be the oldest.
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
         socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
-        let slow = socket.connect(([127, 0, 0, 1], port).into()).await.unwrap();
-        let mut strangers = Vec::new();
-        for _ in 0..10 {
-            strangers.push(TcpStream::connect(("127.0.0.1", port)).await.unwrap());
-        }
-        let name = fonn_auth::tls::server_name("127.0.0.1:1").unwrap();
-        let connector = tokio_rustls::TlsConnector::from(tls.client().unwrap());
-        let both = async { tokio::join!(connector.connect(name, slow), accepted.recv()) };
-        let both = tokio::time::timeout(Duration::from_secs(60), both).await;
-        let (member, served) = both.expect("no place for a member");
-        assert!(member.is_ok() && served.unwrap().is_ok());
-        server.abort();
+        let first = socket.connect(port.address).await.unwrap();
+        let _strangers = port.strangers(10).await;
+        port.serve(first).await;
     }
 
     #[test]

@@ -73,7 +73,7 @@ pub enum Shell {
     LearnsNoFlushes,
     /// Each member keeps the cutoff that it has drawn for a flush.
     FlushesApart,
-    /// Members take part in a flush that goes by another epoch.
+    /// A member takes part in a flush although its epoch is not that of the flush.
     FlushesInAnyEpoch,
 }
 
