@@ -14,7 +14,8 @@ fn no_set_and_no_delete_is_refused_while_slots_move() -> Result<()> {
     let cluster = Cluster::form_patient(3)?;
     cluster.ctl(0, &["replicas", "2"])?;
     cluster.wait_agreed()?;
-    let router = cluster.router()?;
+    // As patient as the members.
+    let router = cluster.router_with(vec![("--timeout", "30s".to_owned())])?;
     let mut client = Dialect::Text.connect(router.addr())?;
     let load = Load::over(50, client.as_mut())?;
     let doors: Vec<_> = cluster
