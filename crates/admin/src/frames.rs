@@ -51,6 +51,8 @@ pub struct Frames {
     head_len: usize,
     credit: u64,
     credited_at: Instant,
+    /// The client has sent too many, and credit that comes later changes nothing.
+    is_exhausted: bool,
 }
 
 impl Frames {
@@ -63,13 +65,18 @@ impl Frames {
             head_len: 0,
             credit: CREDIT,
             credited_at: now,
+            is_exhausted: false,
         }
     }
 
     /// Notes bytes that the client sent. False if it has sent too many frames: the connection has
-    /// to end. No request of a `is_stranger` was let in yet.
+    /// to end, and none of what it sends from then on is read. No request of a `is_stranger` was
+    /// let in yet.
     #[must_use]
     pub fn note_read(&mut self, mut bytes: &[u8], is_stranger: bool, now: Instant) -> bool {
+        if self.is_exhausted {
+            return false;
+        }
         if !is_stranger {
             let since = now.saturating_duration_since(self.credited_at);
             self.earn(credit_for(since));
@@ -87,6 +94,7 @@ impl Frames {
             self.head_len += head.len();
             bytes = rest;
             if self.head_len == HEAD_LEN && !self.begin_frame(is_stranger) {
+                self.is_exhausted = true;
                 return false;
             }
         }
@@ -289,6 +297,16 @@ mod tests {
         let mut connection = Connection::new();
         let frame = frame(TYPE_DATA, 1);
         assert_eq!(connection.takes(&frame, !STRANGER, 10_000), 10_000);
+    }
+
+    #[test]
+    fn nothing_more_is_taken_of_a_client_that_sent_too_many_frames() {
+        let mut connection = Connection::new();
+        let ping = frame(6, 8);
+        assert_eq!(connection.takes(&ping, !STRANGER, FRAMES + 1), FRAMES);
+        connection.now += Duration::from_secs(1000);
+        connection.frames.note_written(1 << 20, !STRANGER);
+        assert_eq!(connection.takes(&ping, !STRANGER, 1), 0);
     }
 
     #[test]
