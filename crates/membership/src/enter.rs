@@ -55,10 +55,16 @@ pub(super) async fn run(participant: Arc<Participant>) {
 async fn enter(participant: &Arc<Participant>) -> Result<u64, String> {
     match &participant.options.start {
         // A member of a cluster forms no second one, whatever it was started with.
-        Start::Bootstrap if participant.belonging.cluster() == 0 => form(participant).await,
+        Start::Bootstrap if !is_member(participant) => form(participant).await,
         Start::Bootstrap => announce(participant, &[]).await,
         Start::Join(addresses) => announce(participant, addresses).await,
     }
+}
+
+/// Whether the member belongs to a cluster. A process that was killed may have agreed to one, and
+/// not have noted it for good.
+fn is_member(participant: &Participant) -> bool {
+    participant.belonging.cluster() != 0 || participant.state().cluster != 0
 }
 
 /// Forms a cluster of one.

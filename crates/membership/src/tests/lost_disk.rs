@@ -114,3 +114,20 @@ async fn a_member_that_lost_its_journal_does_not_vote_a_second_time() {
     node.sees(&["a"], Active).await;
     node.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_founder_that_was_killed_before_it_noted_its_cluster_enters_it() {
+    let world = World::new();
+    let node = world.found("a").await;
+    let formed = node.status(|status| status.cluster != 0).await.cluster;
+    node.stop().await;
+    let path = world.dir("a").join("identity");
+    let noted = std::fs::read_to_string(&path).unwrap();
+    let before = noted.replace(&format!("\"cluster\":{formed}"), "\"cluster\":0");
+    assert_ne!(before, noted);
+    std::fs::write(&path, before).unwrap();
+    let node = world.found("a").await;
+    let entered = node.status(|status| status.cluster != 0).await.cluster;
+    assert_eq!(entered, formed);
+    node.stop().await;
+}
