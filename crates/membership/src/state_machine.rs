@@ -32,6 +32,8 @@ pub(super) struct StateMachine {
     published: Arc<watch::Sender<Arc<State>>>,
     past: Past,
     dir: Arc<PathBuf>,
+    /// Up to where the snapshot on disk goes.
+    saved: Arc<Mutex<Option<LogId>>>,
     pool: BlockingPool,
     /// Of this software.
     release: Release,
@@ -100,11 +102,13 @@ impl StateMachine {
         let published = watch::Sender::new(Arc::new(applied.state.clone()));
         let past = Past::default();
         past.note(&applied.state);
+        let saved = Arc::new(Mutex::new(applied.last));
         Ok(Self {
             shared: Arc::new(Mutex::new(applied)),
             published: Arc::new(published),
             past,
             dir: Arc::new(dir.to_owned()),
+            saved,
             pool,
             release,
         })
@@ -120,11 +124,21 @@ impl StateMachine {
         self.past.clone()
     }
 
-    async fn save(&self, stored: Stored) -> Result<(), StorageError> {
-        let dir = Arc::clone(&self.dir);
+    /// Saves a snapshot, unless a newer one is on disk: one that is built beside another that is
+    /// installed may have the older state, and come last. The log behind the newer one is gone.
+    pub(super) async fn save(&self, stored: Stored) -> Result<(), StorageError> {
+        let (dir, saved) = (Arc::clone(&self.dir), Arc::clone(&self.saved));
         let signature = stored.meta.signature();
-        let saved = run_blocking(&self.pool, move || snapshot::save(&dir, &stored)).await;
-        let error = match saved {
+        let save = move || -> Result<(), FileError> {
+            let mut saved = saved.lock();
+            if stored.meta.last_log_id < *saved {
+                return Ok(());
+            }
+            snapshot::save(&dir, &stored)?;
+            *saved = stored.meta.last_log_id;
+            Ok(())
+        };
+        let error = match run_blocking(&self.pool, save).await {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(error)) => AnyError::new(&error),
             Err(error) => AnyError::new(&error),

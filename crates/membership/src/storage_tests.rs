@@ -14,6 +14,7 @@ use super::file_error::FileError;
 use super::log_store::LogStore;
 use super::member::MemberInfo;
 use super::release::Release;
+use super::snapshot;
 use super::state::Change;
 use super::state_machine::StateMachine;
 use super::types::{Entry, LogId, StorageError, TypeConfig, Vote};
@@ -113,6 +114,24 @@ async fn the_state_is_what_the_snapshot_says_after_a_restart() {
     let (_, mut machine) = open(dir.path());
     assert_eq!(machine.applied_state().await.unwrap().0, Some(log_id(1)));
     assert_eq!(machine.subscribe().borrow().replicas, 2);
+}
+
+#[tokio::test]
+async fn a_snapshot_that_comes_late_replaces_no_newer_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, mut machine) = open(dir.path());
+    machine.apply([form(), replicas(1, 2)]).await.unwrap();
+    machine.build_snapshot().await.unwrap();
+    let older = snapshot::load(dir.path()).unwrap().unwrap();
+    machine.apply([replicas(2, 3)]).await.unwrap();
+    machine.build_snapshot().await.unwrap();
+    drop(machine);
+    // Also after a restart.
+    let (_, machine) = open(dir.path());
+    machine.save(older).await.unwrap();
+    let (_, mut machine) = open(dir.path());
+    assert_eq!(machine.applied_state().await.unwrap().0, Some(log_id(2)));
+    assert_eq!(machine.subscribe().borrow().replicas, 3);
 }
 
 #[tokio::test]
