@@ -57,8 +57,10 @@ impl MembershipService {
     ) -> Result<Response<v1::MembershipChangeResponse>, Status> {
         let cluster = self.cluster()?;
         tracing::info!(?change, "asked for by the admin service");
-        // A member that is removed without a drain may go on for that long.
-        let deadline = CHANGE_DEADLINE + cluster.down_after();
+        // A member that is removed without a drain may go on for that long. The cluster has agreed
+        // on it; --down-after of this process may be another one.
+        let silence = cluster.state().borrow().down_after();
+        let deadline = CHANGE_DEADLINE + silence;
         let epoch = cluster.propose(change, deadline).await?;
         let mut maps = cluster.map();
         let follow = maps.wait_for(|map| map.epoch >= epoch && !map.is_moving);
