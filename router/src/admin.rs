@@ -58,7 +58,7 @@ impl router_server::Router for StatusService {
         let ms = |it: Duration| u64::try_from(it.as_millis()).unwrap_or(u64::MAX);
         Ok(tonic::Response::new(v1::RouterStatusResponse {
             version: self.version.clone(),
-            epoch: map.topology().map_or(0, |it| it.epoch()),
+            epoch: map.epoch(),
             applied_at_ms: since_epoch.map_or(0, ms),
             behind_ms: ms(freshness.behind),
             followed: freshness.followed,

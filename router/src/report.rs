@@ -83,7 +83,7 @@ pub fn general(
         ]);
     }
     pairs.extend([
-        pair("map_epoch", topology.map_or(0, |it| it.epoch())),
+        pair("map_epoch", shared.service.map().epoch()),
         pair("members", members.len()),
         pair(
             "members_serving",

@@ -258,7 +258,6 @@ impl Forwarder {
     ) -> Forwarded {
         let slot = placement::slot(job.command.key());
         let Some(target) = self.upstreams.owner(slot, rank) else {
-            let topology = self.upstreams.map().topology();
             let obstacle = match self.upstreams.is_own(slot) {
                 true => Obstacle::Here,
                 false => Obstacle::NoOwner,
@@ -269,7 +268,7 @@ impl Forwarder {
                 is_awaited: false,
                 has_base: false,
                 since,
-                epoch: topology.map_or(0, |topology| topology.epoch()),
+                epoch: self.upstreams.map().epoch(),
             };
         };
         let timing = Timing {

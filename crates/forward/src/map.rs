@@ -18,8 +18,8 @@ use super::topology::Topology;
 #[derive(Debug)]
 pub struct Map {
     topology: watch::Sender<Option<Arc<Topology>>>,
-    /// Counts up with each change, so that looking whether there is one costs a load.
-    generation: AtomicU64,
+    /// That of the topology, so that looking whether there is another one costs a load.
+    epoch: AtomicU64,
     /// The highest epoch that some member was seen to go by.
     wanted: watch::Sender<u64>,
     /// Since when a newer topology is wanted than the one in force.
@@ -33,7 +33,7 @@ impl Default for Map {
     fn default() -> Self {
         Self {
             topology: watch::Sender::new(None),
-            generation: AtomicU64::new(0),
+            epoch: AtomicU64::new(0),
             wanted: watch::Sender::new(0),
             lags_since: Mutex::default(),
             applied_at: Mutex::default(),
@@ -49,10 +49,10 @@ impl Map {
         self.topology.borrow().clone()
     }
 
-    /// A number that changes with the map.
+    /// The epoch of the topology in force; 0 before there is one.
     #[must_use]
-    pub fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Acquire)
+    pub fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
     }
 
     /// Replaces the topology if `new` is newer, and returns whether it was. Requests under way to
@@ -93,11 +93,11 @@ impl Map {
         self.topology.send_if_modified(|topology| {
             let is_newer = topology
                 .as_deref()
-                .is_none_or(|current| new.is_newer_than(current));
+                .is_none_or(|current| new.epoch() > current.epoch());
             if is_newer {
+                // Before waiting tasks are woken, which would look at the old one.
+                self.epoch.store(new.epoch(), Ordering::Release);
                 *topology = Some(Arc::new(new));
-                // Before waiting tasks are woken, which would look at the old generation.
-                self.generation.fetch_add(1, Ordering::AcqRel);
             }
             is_newer
         })
@@ -124,7 +124,7 @@ impl Map {
         // The topology is looked at under the lock: `offer` replaces it first, and then clears the
         // time.
         let mut lags_since = self.lags_since.lock();
-        if epoch > self.topology().map_or(0, |it| it.epoch()) {
+        if epoch > self.epoch() {
             lags_since.get_or_insert_with(Instant::now);
         }
     }

@@ -18,12 +18,6 @@ pub enum TopologyError {
     /// There is no member to own the slots.
     #[error("the map has no members")]
     NoMembers,
-    /// More members than positions.
-    #[error("the map has {count} members, more than {}", u16::MAX)]
-    TooManyMembers {
-        /// How many.
-        count: usize,
-    },
     /// A member without a name, or two of one name.
     #[error("the member id `{id}` is empty or given twice")]
     MemberId {
@@ -37,12 +31,6 @@ pub enum TopologyError {
         id: String,
         /// Its address.
         address: String,
-    },
-    /// The table of owners does not have one row for each slot.
-    #[error("the table of owners has {count} rows instead of {SLOT_COUNT}")]
-    SlotCount {
-        /// How many rows.
-        count: usize,
     },
     /// The owners of slots are not told as they should be.
     #[error("the owners of slots are malformed: {0}")]
@@ -66,7 +54,7 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// Checks a map. `owners` has a row for each slot, in order.
+    /// Checks a map. `owners` has a row for each slot, in order; slots without one have no owner.
     ///
     /// # Errors
     /// [`TopologyError`], the first breach that is found.
@@ -76,11 +64,6 @@ impl Topology {
         owners: Vec<Option<Owners>>,
     ) -> Result<Self, TopologyError> {
         check_members(&members)?;
-        if owners.len() != usize::from(SLOT_COUNT) {
-            return Err(TopologyError::SlotCount {
-                count: owners.len(),
-            });
-        }
         for (slot, row) in (0..SLOT_COUNT).zip(&owners) {
             let is_unknown = |position: &&u16| usize::from(**position) >= members.len();
             let positions = row.as_ref().map(Owners::positions).unwrap_or_default();
@@ -139,22 +122,11 @@ impl Topology {
     pub fn serving(&self, slot: u16) -> Option<&Member> {
         self.owners(slot).find(|member| member.state.is_serving())
     }
-
-    /// Whether this map should take the place of `current`.
-    #[must_use]
-    pub fn is_newer_than(&self, current: &Self) -> bool {
-        self.epoch > current.epoch
-    }
 }
 
 fn check_members(members: &[Member]) -> Result<(), TopologyError> {
     if members.is_empty() {
         return Err(TopologyError::NoMembers);
-    }
-    if members.len() > usize::from(u16::MAX) {
-        return Err(TopologyError::TooManyMembers {
-            count: members.len(),
-        });
     }
     let (mut ids, mut addresses) = (HashSet::new(), HashSet::new());
     for member in members {

@@ -27,7 +27,7 @@ pub struct Upstreams {
 #[derive(Default)]
 struct Local {
     number: u64,
-    generation: u64,
+    epoch: u64,
     topology: Option<Arc<Topology>>,
     /// By position in the map, made when they are first needed.
     clients: Vec<Option<Client>>,
@@ -99,24 +99,6 @@ impl Upstreams {
         owner.is_some_and(|owner| self.own.as_ref() == Some(&owner.id))
     }
 
-    /// The other owners of a slot that serve, by rank.
-    #[must_use]
-    pub fn owners(&self, slot: u16) -> Vec<(String, Target)> {
-        self.with(|local| {
-            let Some(topology) = local.topology.clone() else {
-                return Vec::new();
-            };
-            let positions = topology.positions(slot).iter().map(|it| usize::from(*it));
-            positions
-                .filter(|position| topology.is_serving(*position))
-                .filter_map(|position| {
-                    let id = topology.members().get(position)?.id.clone();
-                    Some((id, self.target(local, position)?))
-                })
-                .collect()
-        })
-    }
-
     /// The owner of a slot at `rank` among those that serve; None without one, or if it is the one
     /// that asks.
     #[must_use]
@@ -163,9 +145,9 @@ impl Upstreams {
             });
             // It was found or added right above.
             let local = &mut locals[at];
-            let generation = self.map.generation();
-            if local.generation != generation {
-                local.generation = generation;
+            let epoch = self.map.epoch();
+            if local.epoch != epoch {
+                local.epoch = epoch;
                 local.follow(self.map.topology());
             }
             look(local)

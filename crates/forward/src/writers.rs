@@ -28,8 +28,8 @@ pub async fn tell_writers<'u>(users: Arc<Authenticator>, upstreams: impl Fn() ->
     let mut changes = users.writers().changes();
     loop {
         changes.mark_unchanged();
+        let epoch = upstreams().map().epoch();
         let topology = upstreams().map().topology();
-        let epoch = topology.as_ref().map_or(0, |topology| topology.epoch());
         let members = topology.iter().flat_map(|topology| topology.members());
         let members: Vec<String> = members.map(|member| member.id.clone()).collect();
         told.retain(|id, _| members.contains(id));
