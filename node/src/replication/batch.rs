@@ -3,6 +3,8 @@
 //! The primary carries the steps out as one. The other owners get the entries one by one, before
 //! the client has its answer; a read of a replica may meet some of them before the others.
 
+use std::sync::Arc;
+
 use fonn_proto::peer::Entry;
 use fonn_proto::request::ServerOutcome;
 use fonn_proto::{Batch, BatchStep, Failure, Outcome, Space, Version};
@@ -22,8 +24,8 @@ impl Replication {
     /// Carries out a batch on keys of a slot, if this member is the slot's primary. None if it is
     /// not; nothing was done then.
     pub(crate) async fn execute_batch(
-        &self,
-        engine: &Engine,
+        self: &Arc<Self>,
+        engine: &Arc<Engine>,
         space: Space,
         (slot, batch): (u16, &Batch<'_>),
         acks: &mut Acks,
@@ -54,22 +56,19 @@ impl Replication {
         };
         // It was carried out, and may be lost: the client must not take it for refused.
         let failed = Some(ServerOutcome::Failed(Failure::Unavailable));
-        for changed in changed(space, batch, outcomes, absent_at) {
-            let Changed { space, key, .. } = changed;
-            if let Some(version) = changed.absent_at {
-                if engine.is_late(acks) {
-                    return failed;
-                }
-                let gone = Entry::tombstone(space.0, key, version);
-                if engine.put_of_peer(&gone, acks).await.is_err() {
-                    return failed;
-                }
-            }
-            if self.replicate(engine, space, key, since).await.is_err() {
-                return failed;
+        let changed = changed(space, batch, outcomes, absent_at);
+        let mut is_kept = true;
+        for it in &changed {
+            if let Some(version) = it.absent_at {
+                let gone = Entry::tombstone(it.space.0, it.key, version);
+                is_kept &= !engine.is_late(acks) && engine.put_of_peer(&gone, acks).await.is_ok();
             }
         }
-        Some(outcome)
+        let keys = changed.iter().map(|it| (it.space, it.key));
+        match self.replicate_all(engine, keys, since).await {
+            Ok(()) if is_kept => Some(outcome),
+            _ => failed,
+        }
     }
 }
 

@@ -182,7 +182,7 @@ impl Replication {
             // A live write that is stored again is above the base, and a copy is below it.
             let kept = match entry.version < base {
                 true => engine.put_copy(&entry, base, &mut acks).await,
-                false => engine.put_again(&entry, &mut acks).await,
+                false => engine.put_replicated(&entry, true, &mut acks).await,
             };
             match kept {
                 Ok(true) => self.count(Event::Taken),

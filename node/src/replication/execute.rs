@@ -22,6 +22,7 @@ use fonn_forward::{Again, Came, Forwarded, is_repeatable};
 use fonn_proto::peer::Entry as PeerEntry;
 use fonn_proto::{Failure, Outcome, placement};
 use fonn_server::{Execution, Job};
+use futures_util::future::join_all;
 
 use super::metrics::Event;
 use super::write::NotAcknowledged;
@@ -50,12 +51,16 @@ impl Future for Later {
     }
 }
 
-/// A write that was executed here, and that the other owners take.
-struct Write {
+/// A key that was written here by the epoch `since`.
+struct Executed {
     space: Space,
     key: Box<[u8]>,
-    /// The epoch by which it was executed.
     since: u64,
+}
+
+/// A write that was executed here, and that the other owners take.
+struct Write {
+    executed: Executed,
     /// When its command came.
     begun: Instant,
     /// Whether it may be executed once more.
@@ -68,7 +73,7 @@ struct Write {
 struct Unreplicated {
     replication: Arc<Replication>,
     engine: Arc<Engine>,
-    write: Option<Write>,
+    write: Option<Executed>,
 }
 
 impl Drop for Unreplicated {
@@ -83,9 +88,7 @@ impl Drop for Unreplicated {
         };
         let tasks = replication.group.clone();
         let rest = async move {
-            let Write {
-                space, key, since, ..
-            } = write;
+            let Executed { space, key, since } = write;
             // Whether it fails, no client waits to hear.
             let _ = replication.replicate(&engine, space, &key, since).await;
         };
@@ -162,10 +165,13 @@ impl Replication {
         if self.rights.completes(slot) && self.epoch() == since && self.holds_lease() {
             return Some(Execution::Done(outcome));
         }
-        let write = Write {
+        let executed = Executed {
             space: job.space,
             key: job.command.key().into(),
             since,
+        };
+        let write = Write {
+            executed,
             begun,
             is_repeatable: is_repeatable(job.command),
             outcome: outcome.into_owned(),
@@ -235,28 +241,64 @@ impl Replication {
         engine: Arc<Engine>,
         write: Write,
     ) -> Result<Outcome<'static>, Again> {
-        let mut unreplicated = Unreplicated {
-            replication: Arc::clone(&self),
-            engine: Arc::clone(&engine),
-            write: Some(write),
-        };
-        let Some(write) = &unreplicated.write else {
-            return Ok(Outcome::Failed(Failure::Unavailable));
-        };
-        let replicated = self.replicate(&engine, write.space, &write.key, write.since);
-        let replicated = replicated.await;
-        let write = unreplicated.write.take();
-        match (replicated, write) {
-            (Ok(()), Some(write)) => Ok(write.outcome),
-            (Err(NotAcknowledged::Interrupted), Some(write))
+        let since = write.executed.since;
+        match self.spread(engine, write.executed).await {
+            Ok(()) => Ok(write.outcome),
+            Err(NotAcknowledged::Interrupted)
                 if write.is_repeatable && write.begun.elapsed() < self.owners_wait =>
             {
                 self.count(Event::Repeated);
-                Err(Again::interrupted(write.begun, write.since, self.epoch()))
+                Err(Again::interrupted(write.begun, since, self.epoch()))
             }
-            (Err(reason), _) => Ok(Outcome::Failed(reason.into())),
-            (Ok(()), None) => Ok(Outcome::Failed(Failure::Unavailable)),
+            Err(reason) => Ok(Outcome::Failed(reason.into())),
         }
+    }
+
+    /// As [`Self::replicate`].
+    ///
+    /// # Errors
+    /// As [`Self::replicate`].
+    ///
+    /// # Cancel safety
+    /// Cancelled, the other owners take it all the same.
+    async fn spread(
+        self: &Arc<Self>,
+        engine: Arc<Engine>,
+        write: Executed,
+    ) -> Result<(), NotAcknowledged> {
+        let mut unreplicated = Unreplicated {
+            replication: Arc::clone(self),
+            engine,
+            write: Some(write),
+        };
+        let (engine, write) = (&unreplicated.engine, &unreplicated.write);
+        let Some(Executed { space, key, since }) = write else {
+            return Ok(());
+        };
+        let replicated = self.replicate(engine, *space, key, *since).await;
+        unreplicated.write = None;
+        replicated
+    }
+
+    /// Has the other owners take all keys that one request wrote by the epoch `since`, side by
+    /// side.
+    ///
+    /// # Errors
+    /// If one of them is not acknowledged. The others are taken all the same.
+    ///
+    /// # Cancel safety
+    /// Cancelled, the other owners take them all the same.
+    pub(crate) async fn replicate_all<'k>(
+        self: &Arc<Self>,
+        engine: &Arc<Engine>,
+        keys: impl Iterator<Item = (Space, &'k [u8])>,
+        since: u64,
+    ) -> Result<(), NotAcknowledged> {
+        let writes = keys.map(|(space, key)| {
+            let key = key.into();
+            self.spread(Arc::clone(engine), Executed { space, key, since })
+        });
+        join_all(writes).await.into_iter().collect()
     }
 
     /// Hides what is below the floor of a slot before a command meets it.

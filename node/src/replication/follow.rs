@@ -219,6 +219,8 @@ impl Driver {
             }
         }
         self.save().await;
+        // That has all that the core wants saved.
+        commands.retain(|command| !matches!(command, CoreCommand::Save(_)));
         // By the epoch before, no version of this range is given: a start may be one of that.
         let engine = Arc::clone(&self.engine);
         // It blocks on the disk.
@@ -398,7 +400,7 @@ impl Driver {
 
     /// Logs writes once more that go on under the applied epoch. Where that fails, the log does not
     /// have what was written since the epochs before.
-    async fn log_again(&self, records: &mut Vec<Record<Entry>>) {
+    async fn log_again(&mut self, records: &mut Vec<Record<Entry>>) {
         let records = std::mem::take(records);
         if records.is_empty()
             || self
@@ -408,6 +410,10 @@ impl Driver {
         {
             return;
         }
+        // For a later start too: a feed that begins at a mark before would lack it.
+        self.saved.marks.clear();
+        self.replication.marks.lock().clear();
+        self.save().await;
         let through = Epoch(self.replication.epoch());
         self.replication.handle(CoreEvent::Evicted { through });
     }
@@ -418,9 +424,9 @@ impl Driver {
             CoreCommand::Send(to, message) => {
                 let is_told =
                     matches!(message.body, Body::Status) && replication.told(to) >= message.epoch;
-                if !is_told {
+                if !is_told && let Some(sending) = replication.begin_sending(to, &message) {
                     let engine = Arc::clone(&self.engine);
-                    let sent = replication.send(engine, to, message);
+                    let sent = replication.send(engine, to, message, sending);
                     self.replication
                         .group
                         .spawn("replication-send", OnShutdown::Abort, sent);

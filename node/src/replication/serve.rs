@@ -37,10 +37,7 @@ impl Replication {
         if !self.rights.takes(slot) {
             return None;
         }
-        Some(match again {
-            true => engine.put_again(entry, acks).await,
-            false => engine.put_of_peer(entry, acks).await,
-        })
+        Some(engine.put_replicated(entry, again, acks).await)
     }
 
     /// Reads a page of some slots of which this member is the primary: all there is, or what was

@@ -135,11 +135,14 @@ impl Replication {
                 return Err(Failure::TooLarge.into());
             }
             // The core repeats what was not answered, and refuses it in time.
-            Err(_) => tokio::time::timeout(2 * self.owners_wait, answered)
-                .await
-                .unwrap_or(Ok(Reply::Refused)),
+            Err(_) => match tokio::time::timeout(2 * self.owners_wait, answered).await {
+                Ok(reply) => reply,
+                Err(_) => {
+                    self.waiting.lock().remove(&request);
+                    Ok(Reply::Refused)
+                }
+            },
         };
-        self.waiting.lock().remove(&request);
         if matches!(reply, Ok(Reply::Written)) {
             return Ok(());
         }
@@ -225,24 +228,27 @@ impl Replication {
         false
     }
 
+    /// Notes that a message of the core is sent. None if it is under way already: the core repeats
+    /// what is not answered.
+    pub(super) fn begin_sending(&self, to: MemberId, message: &Message<Entry>) -> Option<Sending> {
+        let sending = match &message.body {
+            Body::Write(record) => Sending::Write(to.0, record.slot.0, record.version.0),
+            Body::Status => Sending::Status(to.0),
+            Body::PageRequest(request) => Sending::Page(request.attempt),
+            // These answer requests, and are sent as replies ([`serve`](super::serve)).
+            Body::Ack { .. } | Body::Page(_) | Body::Incomplete { .. } => return None,
+        };
+        self.sending.lock().insert(sending).then_some(sending)
+    }
+
     /// Sends a message of the core, and passes on what comes of it.
     pub(super) async fn send(
         self: Arc<Self>,
         engine: Arc<Engine>,
         to: MemberId,
         message: Message<Entry>,
+        sending: Sending,
     ) {
-        let sending = match &message.body {
-            Body::Write(record) => Sending::Write(to.0, record.slot.0, record.version.0),
-            Body::Status => Sending::Status(to.0),
-            Body::PageRequest(request) => Sending::Page(request.attempt),
-            // These answer requests, and are sent as replies ([`serve`](super::serve)).
-            Body::Ack { .. } | Body::Page(_) | Body::Incomplete { .. } => return,
-        };
-        // The core repeats what is not answered; one at a time is under way.
-        if !self.sending.lock().insert(sending) {
-            return;
-        }
         match message.body {
             Body::Write(record) => {
                 self.send_write(to, message.epoch, &record, true).await;

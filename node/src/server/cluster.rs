@@ -1,6 +1,7 @@
 //! Requests about many keys, asked of a member of a cluster by a client: what concerns all members
 //! is done by all.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fonn_proto::request::ServerOutcome;
@@ -21,7 +22,7 @@ const RETRY: Duration = Duration::from_millis(100);
 /// Statistics, counts and scans are of this member alone.
 pub(super) async fn execute(
     shared: &Shared,
-    replication: &Replication,
+    replication: &Arc<Replication>,
     client: Client<'_>,
     command: &ServerCommand<'_>,
     acks: &mut Acks,
@@ -113,7 +114,7 @@ pub(super) async fn execute(
 /// owners take them.
 async fn store_all(
     shared: &Shared,
-    replication: &Replication,
+    replication: &Arc<Replication>,
     client: Client<'_>,
     command: &ServerCommand<'_>,
     since: u64,
@@ -126,23 +127,19 @@ async fn store_all(
     if outcome != ServerOutcome::Integer(1) {
         return outcome;
     }
-    let engine = &shared.service.engine;
-    for (key, _) in pairs {
-        let replicated = replication
-            .replicate(engine, client.space, key, since)
-            .await;
-        if let Err(reason) = replicated {
-            return ServerOutcome::Failed(reason.into());
-        }
+    let keys = pairs.iter().map(|(key, _)| (client.space, *key));
+    let replicated = replication.replicate_all(&shared.service.engine, keys, since);
+    match replicated.await {
+        Ok(()) => outcome,
+        Err(reason) => ServerOutcome::Failed(reason.into()),
     }
-    outcome
 }
 
 /// Carries a batch out here, or has the primary of its slot do it. A member that is not the primary
 /// did nothing, so another one is asked once the topology says which.
 async fn carry_out(
     shared: &Shared,
-    replication: &Replication,
+    replication: &Arc<Replication>,
     client: Client<'_>,
     batch: Batch<'_>,
     acks: &mut Acks,

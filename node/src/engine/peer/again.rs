@@ -49,12 +49,19 @@ impl Newest {
 }
 
 impl Engine {
-    /// Takes a write that may have been taken before. If it is newer than what is known of its key,
-    /// this is [`Engine::put_of_peer`], and true. Else the newest record of the key is appended to
-    /// the log once more, with its own version. So the key is behind every mark that was made
-    /// before, whichever write it has. A key that was evicted meanwhile gets a tombstone of the
-    /// write's version. Without a disk there is no log. Until `acks` are waited for, the answer is
-    /// provisional.
+    /// Takes a write of the primary. If it is newer than what is known of its key, this is
+    /// [`Engine::put_of_peer`], and true. Until `acks` are waited for, the answer is provisional.
+    ///
+    /// Else the newest record of the key is appended to the log once more, with its own version, in
+    /// two cases:
+    ///
+    /// - The write may have been taken before (`is_again`). So the key is behind every mark that
+    ///   was made before, whichever write it has. A key that was evicted meanwhile gets a tombstone
+    ///   of the write's version.
+    /// - The newer write is in RAM, and not on the disk yet. A process that is killed would lose
+    ///   both writes otherwise, and this one would have been acknowledged.
+    ///
+    /// Without a disk there is no log.
     ///
     /// It costs a read of the value from disk if RAM does not have it. The bucket recognises a
     /// record that it has, and does not get it a second time.
@@ -65,19 +72,30 @@ impl Engine {
     ///
     /// # Cancel safety
     /// Cancelled, the write may be taken or not.
-    pub async fn put_again(
+    pub async fn put_replicated(
         &self,
         entry: &peer::Entry<'_>,
+        is_again: bool,
         acks: &mut Acks,
     ) -> Result<bool, PutError> {
         if self.put_of_peer(entry, acks).await? {
             return Ok(true);
         }
-        if let Some(disk) = &self.disk {
-            let key = (Space(entry.space), entry.key);
+        let key = (Space(entry.space), entry.key);
+        if let Some(disk) = &self.disk
+            && (is_again || self.is_in_ram_alone(key))
+        {
             self.log_again(disk, key, entry.version, acks).await?;
         }
         Ok(false)
+    }
+
+    /// Whether the newest record of a key is in RAM, and not on the disk yet.
+    fn is_in_ram_alone(&self, (space, key): (Space, &[u8])) -> bool {
+        let hash = self.hot.ram.hash(space, key);
+        let shard = self.hot.ram.lock(hash);
+        let slot = shard.find(hash, space, key);
+        slot.is_some_and(|slot| shard.get(slot).dirty)
     }
 
     async fn log_again(

@@ -17,7 +17,7 @@ use crate::engine::tests::*;
 
 async fn again(engine: &Engine, entry: &peer::Entry<'_>) -> bool {
     let mut acks = Acks::default();
-    let is_newer = engine.put_again(entry, &mut acks).await.unwrap();
+    let is_newer = engine.put_replicated(entry, true, &mut acks).await.unwrap();
     assert_eq!(acks.wait().await, []);
     is_newer
 }
@@ -79,6 +79,36 @@ async fn a_known_write_counts_as_taken_now_wherever_it_is() {
             }
         }
     }
+}
+
+#[tokio::test]
+async fn an_older_write_is_acknowledged_when_the_newer_one_is_on_the_disk() {
+    let rig = Rig::new(Choice::default());
+    let engine = rig.engine();
+    let older = entry("k", BASE + 4, false);
+    assert_eq!(put(engine, &entry("k", BASE + 5, false)).await, Ok(true));
+    let mark = engine.mark().await.unwrap();
+    let mut acks = Acks::default();
+    assert_eq!(
+        engine.put_replicated(&older, false, &mut acks).await,
+        Ok(false)
+    );
+    assert_eq!(acks.wait().await, []);
+    assert_eq!(changed(engine, mark).await, []);
+
+    // The writer of the disk has not come to it yet, or was killed.
+    let hash = engine.hot.ram.hash(SPACE, b"k");
+    {
+        let mut shard = engine.hot.ram.lock(hash);
+        let slot = shard.find(hash, SPACE, b"k").unwrap();
+        shard.set_dirty(slot);
+    }
+    assert_eq!(
+        engine.put_replicated(&older, false, &mut acks).await,
+        Ok(false)
+    );
+    assert_eq!(acks.wait().await, []);
+    assert_eq!(changed(engine, mark).await, [("k".to_owned(), BASE + 5)]);
 }
 
 #[tokio::test]

@@ -122,7 +122,10 @@ impl Model {
                 let mut acks = Acks::default();
                 let key_name = name(key);
                 let again = entry(&key_name, *version, *is_tombstone);
-                assert_eq!(engine.put_again(&again, &mut acks).await, Ok(false));
+                assert_eq!(
+                    engine.put_replicated(&again, true, &mut acks).await,
+                    Ok(false)
+                );
                 assert_eq!(acks.wait().await, []);
                 *taken = self.now;
             }
