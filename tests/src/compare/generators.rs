@@ -1,8 +1,9 @@
 //! A second load generator beside our own: whether both find the same ratios of Fonn to its peers.
 //!
 //! `redis-benchmark` drives Redis and Fonn, `memcaslap` drives memcached and Fonn. Each cell is
-//! measured with our load generator as well, with the same keys, lengths and connections. Servers
-//! have the first processor, the load generators the second.
+//! measured with our load generator as well, with the same keys, lengths and connections. Ours
+//! overwrites its keys at random where the other does, so that values lie in memory in the same
+//! way. Servers have the first processor, the load generators the second, and neither sleeps.
 
 #![allow(clippy::print_stderr, reason = "progress of a run of minutes")]
 
@@ -17,7 +18,7 @@ use clap::Args;
 
 use self::other::Generator;
 use self::table::Row;
-use super::placed::{allowed, first_two, only, place};
+use super::placed::{allowed, first_two, keep_awake, only, place};
 use super::{Programs, Running, Server, parse_seconds};
 use crate::load::{self, LoadOptions, Protocol, Sizes};
 use crate::usage::processor_time;
@@ -27,6 +28,9 @@ const CONNECTIONS: [usize; 3] = [1, 16, 64];
 
 /// Requests in flight on a connection while our generator fills.
 const FILL_PIPELINE: NonZeroUsize = NonZeroUsize::MIN.saturating_add(15);
+
+/// Sets for each key, where keys are filled at random.
+const SETS_PER_KEY: u64 = 8;
 
 /// Both generators work for so long before a measurement.
 const WARM_UP: Duration = Duration::from_millis(100);
@@ -147,6 +151,10 @@ pub fn compare_generators(programs: &Programs, options: &GeneratorsOptions) -> R
     let [servers_on, client_on] = first_two(&processors);
     // The generators that this process starts inherit its processor.
     place(std::process::id(), &only(client_on))?;
+    let mut awake = vec![keep_awake(servers_on)?];
+    if client_on != servers_on {
+        awake.push(keep_awake(client_on)?);
+    }
     let mut rows = Vec::new();
     for family in &FAMILIES {
         let wanted = |work: &&Work| {
@@ -161,6 +169,7 @@ pub fn compare_generators(programs: &Programs, options: &GeneratorsOptions) -> R
             rows.extend(found.with_context(|| format!("{}, {}", family.peer_name, work.name))?);
         }
     }
+    drop(awake);
     place(std::process::id(), &processors)?;
     Ok(table::markdown(&rows))
 }
@@ -194,7 +203,7 @@ fn measure_work(
         for round in 0..options.rounds.max(1) {
             let (mut own, mut other) = ([0.0; 2], [0.0; 2]);
             for (at, (kind, running)) in servers.iter().enumerate() {
-                own[at] = by_our_generator(running, family.protocol, &cell, options.duration)?;
+                own[at] = by_our_generator(running, family, &cell, options.duration)?;
                 let drive = family.generator.drive(
                     (*kind, running),
                     family.protocol,
@@ -222,12 +231,12 @@ fn measure_work(
 /// Operations of one second of the server's processor time, driven by our load generator.
 fn by_our_generator(
     running: &Running,
-    protocol: Protocol,
+    family: &Family,
     cell: &Cell,
     duration: Duration,
 ) -> Result<f64> {
     let at_least_one = |count| NonZeroUsize::new(count).unwrap_or(NonZeroUsize::MIN);
-    let mut options = LoadOptions::new(running.target(), protocol);
+    let mut options = LoadOptions::new(running.target(), family.protocol);
     options.value_size = Sizes::fixed(cell.work.value_len);
     options.keys = cell.keys;
     options.get_ratio = match cell.work.operation {
@@ -239,6 +248,12 @@ fn by_our_generator(
     options.fill_only = true;
     load::run(&options).context("setting all keys")?;
     (options.fill_only, options.no_fill) = (false, true);
+    if cell.work.operation == Operation::Get && family.generator.fills_at_random() {
+        let get_ratio = std::mem::replace(&mut options.get_ratio, 0.0);
+        options.operations = Some(cell.keys * SETS_PER_KEY);
+        load::run(&options).context("overwriting keys at random")?;
+        (options.get_ratio, options.operations) = (get_ratio, None);
+    }
     options.pipeline = at_least_one(cell.work.pipeline);
     options.duration = WARM_UP;
     load::run(&options).context("warming up")?;

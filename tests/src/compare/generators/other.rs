@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::{Cell, Operation, WARM_UP, Work};
+use super::{Cell, Operation, SETS_PER_KEY, WARM_UP, Work};
 use crate::client::{Cache as _, RespClient, TextClient};
 use crate::compare::{Running, Server};
 use crate::load::{Protocol, Target};
@@ -25,9 +25,6 @@ const FILL_LIMIT: Duration = Duration::from_secs(120);
 const WINDOW_MIN: u64 = 1024;
 /// Keys of gets, where a connection needs no more by itself.
 const KEYS: u64 = 16 * WINDOW_MIN;
-/// Sets of the fill by redis-benchmark, which chooses keys at random, for each key: all but one
-/// key of 3,000 are set then.
-const SETS_PER_KEY: u64 = 8;
 /// More requests than redis-benchmark sends in the time of a measurement.
 const REQUESTS_MAX: u64 = 1_000_000_000;
 /// Gets that find a value, as a share of all gets, where every key was set.
@@ -61,6 +58,12 @@ impl Generator {
         matches!(self, Self::RedisBenchmark) || work.pipeline == 1
     }
 
+    /// Whether it sets its keys in no order, some of them more than once. Their values then lie
+    /// apart in the memory of a server.
+    pub(super) const fn fills_at_random(self) -> bool {
+        matches!(self, Self::RedisBenchmark)
+    }
+
     /// How many keys the generator uses. memcaslap overwrites one key a connection.
     pub(super) fn keys(self, work: &Work, connections: usize) -> u64 {
         let connections = connections as u64;
@@ -71,7 +74,8 @@ impl Generator {
         }
     }
 
-    /// Sets the keys of redis-benchmark, once for all numbers of connections. memcaslap sets the
+    /// Sets the keys of redis-benchmark, once for all numbers of connections. It chooses keys at
+    /// random, so one key of 3,000 stays absent. memcaslap sets the
     /// keys of each of its runs by itself.
     pub(super) fn prepare(self, running: &Running, work: Work) -> Result<()> {
         if self != Self::RedisBenchmark {
