@@ -7,7 +7,7 @@
 // The header `x-clock` moves its clock by so many seconds. `POST /rotate` publishes the other keys instead. `GET /fetches` tells how
 // often the keys were fetched.
 import { createServer } from 'node:http';
-import { generateKeyPairSync, randomUUID } from 'node:crypto';
+import { createPrivateKey, generateKeyPairSync, randomUUID } from 'node:crypto';
 import { pathToFileURL } from 'node:url';
 
 const { Provider } = await import(pathToFileURL(process.env.OIDC_PROVIDER));
@@ -15,8 +15,14 @@ const { Provider } = await import(pathToFileURL(process.env.OIDC_PROVIDER));
 // Each algorithm has a key of its own.
 const keys = () => {
   const jwk = (alg, type, options) => {
-    const { privateKey } = generateKeyPairSync(type, options);
-    return { ...privateKey.export({ format: 'jwk' }), kid: randomUUID(), use: 'sig', alg };
+    // Node.js waits for itself for ever when it collects the job that made a key while it exports that key. So the key that is
+    // exported is a copy.
+    const { privateKey } = generateKeyPairSync(type, {
+      ...options,
+      privateKeyEncoding: { type: 'pkcs8', format: 'pem' },
+      publicKeyEncoding: { type: 'spki', format: 'pem' },
+    });
+    return { ...createPrivateKey(privateKey).export({ format: 'jwk' }), kid: randomUUID(), use: 'sig', alg };
   };
   return { keys: [
     jwk('RS256', 'rsa', { modulusLength: 2048 }),
