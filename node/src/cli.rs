@@ -32,7 +32,7 @@ use fonn_gateway::{Gateway, ToolsReport, mount};
 use fonn_program::Prepared;
 use fonn_ram_tier::RamOptions;
 use fonn_rpc::PeerMetrics;
-use fonn_server::{Listener, Tuning, connections_max};
+use fonn_server::{Tuning, connections_max};
 
 use self::ready::Ready;
 use self::reload::Reload;
@@ -134,13 +134,7 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
     let (stop_admin, admin_stopped) = shutdown::channel();
 
     // Addresses first: a port that is taken should not cost a recovery.
-    let listeners = config
-        .common
-        .listen
-        .iter()
-        .map(Listener::bind)
-        .collect::<Result<Vec<_>, _>>()?;
-    let names: Vec<String> = listeners.iter().map(Listener::local_name).collect();
+    let (listeners, names) = config.common.bind()?;
     let asked_for =
         mount::bind_given(&config.common.http, &config.origins).context("--http-listen")?;
     let settings = InForce::new(config.settings(), config.origins.file());
@@ -171,7 +165,7 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
         .with_standard(metrics.clone(), readiness.clone())
         .with_grpc(admin_api.grpc()?)
         .with_hosts(config.admin_hosts())
-        .with_fallback(dashboard);
+        .with_fallback(fonn_admin::dashboard);
     let (address, asks) = (&config.common.admin_listen, security.clone());
     let admin = fonn_admin::Server::start(address, routes, asks, &admin_tasks, admin_stopped)
         .await
@@ -270,18 +264,7 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
         security.clone(),
     );
     crate::metrics::register(&metrics, &shared, bucket.clone());
-    let hosts = config.common.http_hosts();
-    let front = mount::front(
-        &shared,
-        config.common.http.deadline,
-        hosts,
-        security.clone(),
-    );
-    front.register(&metrics);
-    {
-        let front = front.clone();
-        tools.open(move || front.tool_uses());
-    }
+    let front = mount::front(&shared, &config.common, &metrics, &tools);
     // After the listeners of the cluster, which may be at the default address.
     let bound = match asked_for {
         Some(bound) => Some(bound),
@@ -352,17 +335,7 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
             Some(_) => end - CLOSE_RESERVE - COLD_RESERVE,
             None => end - CLOSE_RESERVE,
         };
-        tokio::task::spawn_blocking(move || {
-            let grace = || clients_end.saturating_duration_since(Instant::now());
-            if let Some(gateway) = &gateway {
-                gateway.stop(grace());
-            }
-            server.drain(grace());
-            if let Some(gateway) = gateway {
-                gateway.join();
-            }
-        })
-        .await?;
+        tokio::task::spawn_blocking(move || mount::drain(gateway, server, clients_end)).await?;
         engine.drain_cold(end - CLOSE_RESERVE).await;
         if let Some(cluster) = cluster {
             cluster.stop().await;
@@ -419,17 +392,6 @@ fn cluster_options(
     options.weight = cluster.weight;
     options.down_after = cluster.down_after.get();
     Ok(Some(options))
-}
-
-/// The status page.
-fn dashboard(request: &fonn_admin::Request) -> Option<fonn_admin::Response> {
-    let asset = fonn_dashboard::serve(request.uri().path(), request.uri().query())?;
-    Some(fonn_admin::Response {
-        etag: Some(asset.etag.to_owned()),
-        immutable: asset.immutable,
-        content_security_policy: Some(fonn_dashboard::CONTENT_SECURITY_POLICY),
-        ..fonn_admin::Response::ok(asset.content_type, asset.bytes)
-    })
 }
 
 /// Opens the bucket; it is not asked for anything.

@@ -278,12 +278,6 @@ impl Replication {
         core.is_some_and(|core| core.wants_page(epoch, &page.request))
     }
 
-    /// The number of this member; that of no member before the first topology.
-    fn me(&self) -> MemberId {
-        let cell = self.core.lock();
-        cell.core.as_ref().map_or(MemberId(u8::MAX), Core::me)
-    }
-
     /// Whether the topology has this member alone.
     fn is_alone(&self) -> bool {
         let topology = self.topology();
@@ -319,12 +313,8 @@ impl Replication {
     fn handle(&self, event: CoreEvent<Entry>) {
         let commands = self.decide(event);
         if !commands.is_empty() {
-            self.give_task(Task::Commands(commands));
+            self.tasks.put(Task::Commands(commands));
         }
-    }
-
-    fn give_task(&self, task: Task) {
-        self.tasks.put(task);
     }
 
     /// Passes an event to the core, and returns what it commands besides answers, which are given.

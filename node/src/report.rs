@@ -1,35 +1,15 @@
 //! What clients are told about the server: memcached's `stats`, Redis's `INFO` and `CONFIG GET`.
 
-use std::fmt::Write;
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use fonn_base::entry::Space;
+use fonn_base::metrics::Label as _;
 use fonn_base::size::ByteCount;
 use fonn_server::Client;
+use fonn_server::report::{self, Pairs, pair, process};
+pub use fonn_server::report::{connections, wants_section};
 
 use crate::namespaces::Asked;
 use crate::server::Shared;
 use crate::stats::{Counter, Stats};
-
-type Pairs = Vec<(String, String)>;
-
-fn pair(name: &str, value: impl ToString) -> (String, String) {
-    (name.to_owned(), value.to_string())
-}
-
-/// What `stats` says of the process.
-fn process(shared: &Shared) -> Pairs {
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs());
-    vec![
-        pair("pid", std::process::id()),
-        pair("uptime", shared.started.elapsed().as_secs()),
-        pair("time", now),
-        pair("version", env!("CARGO_PKG_VERSION")),
-        pair("pointer_size", usize::BITS),
-    ]
-}
 
 /// Gets of one key that found an entry, and those that found none, since the last reset.
 fn hits_and_misses(stats: &Stats) -> (u64, u64) {
@@ -56,7 +36,7 @@ pub fn general(shared: &Shared) -> Pairs {
     pairs.extend(
         Counter::ALL
             .iter()
-            .map(|counter| pair(counter.label(), total(*counter))),
+            .map(|counter| pair(counter.as_str(), total(*counter))),
     );
     pairs.extend([
         pair("limit_maxbytes", ram.budget()),
@@ -143,27 +123,6 @@ pub fn items(shared: &Shared) -> Pairs {
     ]
 }
 
-/// `stats conns`.
-#[must_use]
-pub fn connections(shared: &Shared) -> Pairs {
-    let mut pairs = Vec::new();
-    for it in shared.registry.list() {
-        pairs.push((format!("{}:addr", it.id), it.peer));
-        let state = if it.idle {
-            "conn_waiting"
-        } else {
-            "conn_parse_cmd"
-        };
-        pairs.push((format!("{}:state", it.id), state.to_owned()));
-        pairs.push((format!("{}:protocol", it.id), it.dialect.to_owned()));
-        pairs.push((
-            format!("{}:secs_since_last_cmd", it.id),
-            it.idle_s.to_string(),
-        ));
-    }
-    pairs
-}
-
 /// `CLIENT INFO`.
 #[must_use]
 pub fn connection_line(client: Client<'_>) -> String {
@@ -173,7 +132,7 @@ pub fn connection_line(client: Client<'_>) -> String {
 /// `CONFIG GET`: the node's own settings, and under Redis's names what clients look for.
 #[must_use]
 pub fn config(shared: &Shared, patterns: &[&[u8]]) -> Pairs {
-    let mut all = vec![
+    let pairs = vec![
         pair("maxmemory", shared.service.engine.ram().budget()),
         pair("maxmemory-policy", "allkeys-lru"),
         pair("databases", Space::DATABASES),
@@ -190,22 +149,7 @@ pub fn config(shared: &Shared, patterns: &[&[u8]]) -> Pairs {
             },
         ),
     ];
-    all.extend(shared.settings.pairs());
-    all.retain(|(name, _)| {
-        patterns
-            .iter()
-            .any(|it| fonn_base::glob::matches(&it.to_ascii_lowercase(), name.as_bytes()))
-    });
-    all
-}
-
-/// Whether `INFO` with these sections includes one.
-#[must_use]
-pub fn wants_section(sections: &[String], section: &str) -> bool {
-    sections.is_empty()
-        || sections
-            .iter()
-            .any(|it| it == section || it == "all" || it == "everything" || it == "default")
+    report::config(shared, pairs, patterns)
 }
 
 /// Entries of each database that has any.
@@ -225,88 +169,44 @@ pub async fn keyspace(shared: &Shared, namespace: u16) -> Vec<(u16, u64)> {
 pub fn info(
     shared: &Shared,
     client: Client<'_>,
-    sections: &[String],
+    wanted: &[String],
     keyspace: &[(u16, u64)],
 ) -> String {
     let engine = &shared.service.engine;
     let stats = engine.stats();
     let total = |counter| stats.since_reset(counter);
-    let (hits, misses) = hits_and_misses(stats);
-    let uptime = shared.started.elapsed().as_secs();
     let rss = fonn_base::memory::resident().map_or(0, ByteCount::bytes);
-    let table: [(&str, &str, Pairs); 5] = [
-        (
-            "server",
-            "Server",
-            vec![
-                pair("redis_version", fonn_proto::resp::REDIS_VERSION),
-                pair("fonn_version", env!("CARGO_PKG_VERSION")),
-                pair("redis_mode", "standalone"),
-                pair("process_id", std::process::id()),
-                pair("uptime_in_seconds", uptime),
-                pair("uptime_in_days", uptime / 86_400),
-            ],
-        ),
-        (
-            "clients",
-            "Clients",
-            vec![
-                pair("connected_clients", shared.registry.len()),
-                pair("maxclients", shared.connections_max),
-            ],
-        ),
-        (
-            "memory",
-            "Memory",
-            vec![
-                pair("used_memory", engine.ram().used()),
-                pair("used_memory_rss", rss),
-                pair("maxmemory", engine.ram().budget()),
-                pair("maxmemory_policy", "allkeys-lru"),
-            ],
-        ),
-        (
-            "stats",
-            "Stats",
-            vec![
-                pair("total_connections_received", total(Counter::Connections)),
-                pair("rejected_connections", total(Counter::ConnectionsRejected)),
-                pair("total_net_input_bytes", total(Counter::BytesRead)),
-                pair("total_net_output_bytes", total(Counter::BytesWritten)),
-                pair("keyspace_hits", hits),
-                pair("keyspace_misses", misses),
-                pair("keyspace_hits_ram", total(Counter::HitsRam)),
-                pair("keyspace_hits_disk", total(Counter::HitsDisk)),
-                pair("keyspace_hits_cold", total(Counter::HitsCold)),
-                pair("evicted_keys", engine.ram().stats().counters.evictions),
-            ],
-        ),
-        (
-            "replication",
-            "Replication",
-            vec![pair("role", "master"), pair("connected_slaves", 0)],
-        ),
-    ];
-    let mut text = String::new();
-    for (name, title, pairs) in table {
-        let pairs = match name {
-            _ if !client.is_confined => Some(pairs),
-            "clients" | "memory" => None,
-            "stats" => reads(shared, client.space.namespace()).map(|(hits, misses)| {
-                vec![pair("keyspace_hits", hits), pair("keyspace_misses", misses)]
-            }),
-            _ => Some(pairs),
-        };
-        if let Some(pairs) = pairs
-            && wants_section(sections, name)
-        {
-            put_section(&mut text, title, pairs);
-        }
+    let mut sections = vec![(
+        "Memory",
+        vec![
+            pair("used_memory", engine.ram().used()),
+            pair("used_memory_rss", rss),
+            pair("maxmemory", engine.ram().budget()),
+            pair("maxmemory_policy", "allkeys-lru"),
+        ],
+    )];
+    if !client.is_confined {
+        let (hits, misses) = hits_and_misses(stats);
+        let pairs = vec![
+            pair("total_connections_received", total(Counter::Connections)),
+            pair("rejected_connections", total(Counter::ConnectionsRejected)),
+            pair("total_net_input_bytes", total(Counter::BytesRead)),
+            pair("total_net_output_bytes", total(Counter::BytesWritten)),
+            pair("keyspace_hits", hits),
+            pair("keyspace_misses", misses),
+            pair("keyspace_hits_ram", total(Counter::HitsRam)),
+            pair("keyspace_hits_disk", total(Counter::HitsDisk)),
+            pair("keyspace_hits_cold", total(Counter::HitsCold)),
+            pair("evicted_keys", engine.ram().stats().counters.evictions),
+        ];
+        sections.push(("Stats", pairs));
+    } else if let Some((hits, misses)) = reads(shared, client.space.namespace()) {
+        let pairs = vec![pair("keyspace_hits", hits), pair("keyspace_misses", misses)];
+        sections.push(("Stats", pairs));
     }
-    if let Some(disk) = engine.disk()
-        && !client.is_confined
-        && wants_section(sections, "persistence")
-    {
+    let pairs = vec![pair("role", "master"), pair("connected_slaves", 0)];
+    sections.push(("Replication", pairs));
+    if let Some(disk) = engine.disk() {
         let usage = disk.usage();
         let pairs = vec![
             pair("disk_bytes", usage.bytes_on_disk),
@@ -314,31 +214,14 @@ pub fn info(
             pair("disk_entries", usage.entries_approx),
             pair("disk_generations", usage.generations),
         ];
-        put_section(&mut text, "Persistence", pairs);
+        sections.push(("Persistence", pairs));
     }
-    if wants_section(sections, "cluster") {
-        // Clients that ask are answered as by a cluster, if only of this node.
-        put_section(&mut text, "Cluster", vec![pair("cluster_enabled", 1)]);
-    }
-    if wants_section(sections, "keyspace") {
-        let rows = keyspace.iter().map(|(database, keys)| {
-            (
-                format!("db{database}"),
-                format!("keys={keys},expires=0,avg_ttl=0"),
-            )
-        });
-        put_section(&mut text, "Keyspace", rows.collect());
-    }
-    text
-}
-
-fn put_section(text: &mut String, title: &str, pairs: Pairs) {
-    if !text.is_empty() {
-        text.push_str("\r\n");
-    }
-    // Writing to a string does not fail.
-    let _ = write!(text, "# {title}\r\n");
-    for (name, value) in pairs {
-        let _ = write!(text, "{name}:{value}\r\n");
-    }
+    // Clients that ask are answered as by a cluster, if only of this node.
+    sections.push(("Cluster", vec![pair("cluster_enabled", 1)]));
+    let rows = keyspace.iter().map(|(database, keys)| {
+        let value = format!("keys={keys},expires=0,avg_ttl=0");
+        (format!("db{database}"), value)
+    });
+    sections.push(("Keyspace", rows.collect()));
+    report::info(shared, client, wanted, sections)
 }

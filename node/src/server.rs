@@ -319,7 +319,7 @@ impl Service for Tiers {
                 let read = replication.read_copy(&self.engine, space, get, acks, word);
                 read.await;
             }
-            _ => peer::execute(&self.engine, space, request, acks, word).await,
+            _ => peer::execute(&self.engine, space, request, word).await,
         }
     }
 

@@ -1,107 +1,91 @@
 //! Counters of what clients asked for and what came of it: one stripe a thread, summed when read.
 
+use fonn_base::metrics::Label as _;
 use fonn_base::metrics::striped::Counters;
 use fonn_server::Event;
 
 pub use fonn_base::metrics::striped::Latency;
 
-macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident => $label:literal,)*) => {
-        /// What is counted.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[repr(usize)]
-        pub enum Counter { $($(#[$doc])* $name,)* }
-
-        impl Counter {
-            /// All counters, in order.
-            pub const ALL: &[Self] = &[$(Self::$name,)*];
-
-            /// The name of a counter, as memcached's `stats` has it where it has one.
-            #[must_use]
-            pub const fn label(self) -> &'static str {
-                match self { $(Self::$name => $label,)* }
-            }
-        }
-    };
-}
-
-counters! {
-    /// Gets of one key each.
-    CmdGet => "cmd_get",
-    /// Stores of any kind.
-    CmdSet => "cmd_set",
-    /// Flushes.
-    CmdFlush => "cmd_flush",
-    /// Touches, and gets that touch.
-    CmdTouch => "cmd_touch",
-    /// Gets that found an entry in RAM.
-    HitsRam => "get_hits_ram",
-    /// Gets that found an entry on disk.
-    HitsDisk => "get_hits_disk",
-    /// Gets that found an entry in the bucket.
-    HitsCold => "get_hits_cold",
-    /// Gets of keys that no tier holds.
-    MissesAbsent => "get_misses_absent",
-    /// Gets of entries that had expired.
-    MissesExpired => "get_expired",
-    /// Gets of entries that had been flushed.
-    MissesFlushed => "get_flushed",
-    /// Gets that the disk failed to answer.
-    MissesError => "get_misses_error",
-    /// Gets that the bucket did not answer in time.
-    MissesDeadline => "get_misses_deadline",
-    /// Gets that the bucket failed to answer.
-    MissesUnavailable => "get_misses_unavailable",
-    /// Deletes that found an entry.
-    DeleteHits => "delete_hits",
-    /// Deletes that found none.
-    DeleteMisses => "delete_misses",
-    /// Increments that found a number.
-    IncrHits => "incr_hits",
-    /// Increments that found nothing.
-    IncrMisses => "incr_misses",
-    /// Decrements that found a number.
-    DecrHits => "decr_hits",
-    /// Decrements that found nothing.
-    DecrMisses => "decr_misses",
-    /// Compare-and-stores that stored.
-    CasHits => "cas_hits",
-    /// Compare-and-stores of keys that were not there.
-    CasMisses => "cas_misses",
-    /// Compare-and-stores whose token was out of date.
-    CasBadval => "cas_badval",
-    /// Touches that found an entry.
-    TouchHits => "touch_hits",
-    /// Touches that found none.
-    TouchMisses => "touch_misses",
-    /// Values refused as too large.
-    StoreTooLarge => "store_too_large",
-    /// Writes refused for want of memory or disk space.
-    StoreNoSpace => "store_no_memory",
-    /// Requests refused because a queue was full.
-    Busy => "busy",
-    /// Requests refused because a tier was out of reach.
-    Unavailable => "unavailable",
-    /// Writes refused because their user may only read.
-    ReadOnly => "read_only",
-    /// Requests refused for want of a login.
-    AuthRequired => "auth_required",
-    /// User names or passwords that were wrong.
-    AuthErrors => "auth_errors",
-    /// Bytes received from clients.
-    BytesRead => "bytes_read",
-    /// Bytes sent to clients.
-    BytesWritten => "bytes_written",
-    /// Connections accepted.
-    Connections => "total_connections",
-    /// Connections refused because there were too many.
-    ConnectionsRejected => "rejected_connections",
-    /// Connections closed because a client stopped in the middle of a request, or did not read.
-    ConnectionsStalled => "stalled_connections",
-    /// Requests that broke their protocol.
-    ProtocolErrors => "protocol_errors",
-    /// Connections closed because serving them panicked.
-    ConnectionPanics => "connection_panics",
+fonn_base::label! {
+    /// What is counted, with the names of memcached's `stats` where it has them.
+    pub enum Counter: "counter" {
+        /// Gets of one key each.
+        CmdGet = "cmd_get",
+        /// Stores of any kind.
+        CmdSet = "cmd_set",
+        /// Flushes.
+        CmdFlush = "cmd_flush",
+        /// Touches, and gets that touch.
+        CmdTouch = "cmd_touch",
+        /// Gets that found an entry in RAM.
+        HitsRam = "get_hits_ram",
+        /// Gets that found an entry on disk.
+        HitsDisk = "get_hits_disk",
+        /// Gets that found an entry in the bucket.
+        HitsCold = "get_hits_cold",
+        /// Gets of keys that no tier holds.
+        MissesAbsent = "get_misses_absent",
+        /// Gets of entries that had expired.
+        MissesExpired = "get_expired",
+        /// Gets of entries that had been flushed.
+        MissesFlushed = "get_flushed",
+        /// Gets that the disk failed to answer.
+        MissesError = "get_misses_error",
+        /// Gets that the bucket did not answer in time.
+        MissesDeadline = "get_misses_deadline",
+        /// Gets that the bucket failed to answer.
+        MissesUnavailable = "get_misses_unavailable",
+        /// Deletes that found an entry.
+        DeleteHits = "delete_hits",
+        /// Deletes that found none.
+        DeleteMisses = "delete_misses",
+        /// Increments that found a number.
+        IncrHits = "incr_hits",
+        /// Increments that found nothing.
+        IncrMisses = "incr_misses",
+        /// Decrements that found a number.
+        DecrHits = "decr_hits",
+        /// Decrements that found nothing.
+        DecrMisses = "decr_misses",
+        /// Compare-and-stores that stored.
+        CasHits = "cas_hits",
+        /// Compare-and-stores of keys that were not there.
+        CasMisses = "cas_misses",
+        /// Compare-and-stores whose token was out of date.
+        CasBadval = "cas_badval",
+        /// Touches that found an entry.
+        TouchHits = "touch_hits",
+        /// Touches that found none.
+        TouchMisses = "touch_misses",
+        /// Values refused as too large.
+        StoreTooLarge = "store_too_large",
+        /// Writes refused for want of memory or disk space.
+        StoreNoSpace = "store_no_memory",
+        /// Requests refused because a queue was full.
+        Busy = "busy",
+        /// Requests refused because a tier was out of reach.
+        Unavailable = "unavailable",
+        /// Writes refused because their user may only read.
+        ReadOnly = "read_only",
+        /// Requests refused for want of a login.
+        AuthRequired = "auth_required",
+        /// User names or passwords that were wrong.
+        AuthErrors = "auth_errors",
+        /// Bytes received from clients.
+        BytesRead = "bytes_read",
+        /// Bytes sent to clients.
+        BytesWritten = "bytes_written",
+        /// Connections accepted.
+        Connections = "total_connections",
+        /// Connections refused because there were too many.
+        ConnectionsRejected = "rejected_connections",
+        /// Connections closed because a client stopped in the middle of a request, or did not read.
+        ConnectionsStalled = "stalled_connections",
+        /// Requests that broke their protocol.
+        ProtocolErrors = "protocol_errors",
+        /// Connections closed because serving them panicked.
+        ConnectionPanics = "connection_panics",
+    }
 }
 
 impl Counter {

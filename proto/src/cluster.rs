@@ -11,6 +11,7 @@ use std::sync::OnceLock;
 use bytes::Bytes;
 
 use crate::Outcome;
+use crate::hash::{fnv1a, mix};
 use crate::placement::{Owners, SLOT_COUNT};
 
 /// Bytes of a [`NodeId`].
@@ -29,7 +30,7 @@ impl NodeId {
     pub fn of_name(name: &str) -> Self {
         let mut bytes = [0; NODE_ID_LEN];
         for (at, chunk) in (1..).zip(bytes.chunks_mut(8)) {
-            let hash = scramble(fnv1a(name.as_bytes()) ^ scramble(at)).to_be_bytes();
+            let hash = mix(fnv1a(name.as_bytes()) ^ mix(at)).to_be_bytes();
             chunk
                 .iter_mut()
                 .zip(hash)
@@ -67,21 +68,6 @@ impl fmt::Debug for NodeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
-}
-
-/// FNV-1a (Fowler, Noll, Vo).
-fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    })
-}
-
-/// The finalizer of SplitMix64 (Steele, Lea, Flood 2014): names differ in few bits.
-fn scramble(value: u64) -> u64 {
-    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ (value >> 31)
 }
 
 /// How a member is.

@@ -16,6 +16,7 @@ pub mod differences;
 pub mod drive;
 #[cfg(feature = "grpc")]
 pub mod grpc;
+pub mod hash;
 pub mod member;
 pub mod memcached;
 pub mod out;

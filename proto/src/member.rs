@@ -21,8 +21,6 @@ pub struct Member {
     pub share: u32,
     /// What it takes part in.
     pub state: MemberState,
-    /// Which of its disks it runs on, from 1.
-    pub incarnation: u64,
     /// The version of its software.
     pub version: String,
 }
@@ -96,7 +94,6 @@ impl From<&Member> for v1::ClusterMember {
             weight: member.weight,
             share: member.share,
             state: v1::MemberState::from(member.state).into(),
-            incarnation: member.incarnation,
             version: member.version.clone(),
         }
     }
@@ -116,9 +113,8 @@ impl From<&v1::ClusterMember> for Member {
                 v1::MemberState::Active => MemberState::Active,
                 v1::MemberState::Draining => MemberState::Draining,
                 v1::MemberState::Joining | v1::MemberState::Unspecified => MemberState::Joining,
-                v1::MemberState::Down | v1::MemberState::Removed => MemberState::Down,
+                v1::MemberState::Down => MemberState::Down,
             },
-            incarnation: member.incarnation,
             version: member.version.clone(),
         }
     }

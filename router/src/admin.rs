@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use fonn_admin::{
-    Grpc, GrpcError, ROUTER, Readiness, Relay, Relayed, Routes, SettingsService, ask,
+    Grpc, GrpcError, ROUTER, Readiness, Relay, Relayed, Routes, SettingsService, ask, dashboard,
 };
 use fonn_auth::tls::Tls;
 use fonn_auth::{ROLES, Security};
@@ -101,18 +101,7 @@ pub fn routes(
     Ok(Routes::new()
         .with_standard(metrics, readiness)
         .with_grpc(grpc)
-        .with_fallback(page))
-}
-
-/// The dashboard.
-fn page(request: &fonn_admin::Request) -> Option<fonn_admin::Response> {
-    let asset = fonn_dashboard::serve(request.uri().path(), request.uri().query())?;
-    Some(fonn_admin::Response {
-        etag: Some(asset.etag.to_owned()),
-        immutable: asset.immutable,
-        content_security_policy: Some(fonn_dashboard::CONTENT_SECURITY_POLICY),
-        ..fonn_admin::Response::ok(asset.content_type, asset.bytes)
-    })
+        .with_fallback(dashboard))
 }
 
 /// The way to the cluster ports of the members in the map.

@@ -19,7 +19,7 @@ use fonn_forward::{Forwarder, Map, Upstreams, tell_writers};
 use fonn_gateway::{Gateway, ToolsReport, mount};
 use fonn_program::Prepared;
 use fonn_rpc::{Options, PeerMetrics};
-use fonn_server::{Listener, Tuning, connections_max};
+use fonn_server::{Tuning, connections_max};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -80,13 +80,7 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
     let (background, admin_tasks) = (Tasks::new(), Tasks::new());
     let (stop_admin, admin_stopped) = shutdown::channel();
 
-    let listeners = config
-        .common
-        .listen
-        .iter()
-        .map(Listener::bind)
-        .collect::<Result<Vec<_>, _>>()?;
-    let names: Vec<String> = listeners.iter().map(Listener::local_name).collect();
+    let (listeners, names) = config.common.bind()?;
     let bound = mount::bind_given(&config.common.http, &config.origins).context("--http-listen")?;
     let map = Arc::new(Map::default());
     let follower = Follower::new(
@@ -121,18 +115,7 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
         &metrics,
     );
     crate::metrics::register(&metrics, &shared, &follower);
-    let hosts = config.common.http_hosts();
-    let front = mount::front(
-        &shared,
-        config.common.http.deadline,
-        hosts,
-        security.clone(),
-    );
-    front.register(&metrics);
-    {
-        let front = front.clone();
-        tools.open(move || front.tool_uses());
-    }
+    let front = mount::front(&shared, &config.common, &metrics, &tools);
     background.spawn("topology", OnShutdown::Abort, follower.run());
     let mut users_known = follow_users(&config, &security, &map, &background);
     wait_at_start(&map, &mut users_known).await;
@@ -174,17 +157,8 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
     let end = Instant::now() + STOP_GRACE;
     readiness.set_not_ready("draining");
     tracing::info!(grace_secs = STOP_GRACE.as_secs(), "stopping");
-    let drain = tokio::task::spawn_blocking(move || {
-        let clients_end = end - END_RESERVE;
-        let grace = || clients_end.saturating_duration_since(Instant::now());
-        if let Some(gateway) = &gateway {
-            gateway.stop(grace());
-        }
-        server.drain(grace());
-        if let Some(gateway) = gateway {
-            gateway.join();
-        }
-    });
+    let clients_end = end - END_RESERVE;
+    let drain = tokio::task::spawn_blocking(move || mount::drain(gateway, server, clients_end));
     tokio::select! {
         drained = drain => drained.context("draining")?,
         _ = stop_signals.recv() => anyhow::bail!("second signal: left without draining"),

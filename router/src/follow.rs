@@ -42,8 +42,8 @@ pub enum FollowError {
     #[error("{}", .0.message())]
     Refused(#[from] tonic::Status),
     /// The member takes too long.
-    #[error("no topology within {ANSWER_TIMEOUT:?}")]
-    Timeout,
+    #[error("no answer within {0:?}")]
+    Timeout(Duration),
     /// The member ended the stream.
     #[error("the member ended the stream")]
     Ended,
@@ -160,7 +160,7 @@ impl Follower {
             Ok::<_, FollowError>((told, first))
         };
         let begun = tokio::time::timeout(ANSWER_TIMEOUT, begin).await;
-        let (mut told, mut next) = begun.map_err(|_| FollowError::Timeout)??;
+        let (mut told, mut next) = begun.map_err(|_| FollowError::Timeout(ANSWER_TIMEOUT))??;
         loop {
             self.take(index, &next.ok_or(FollowError::Ended)?)?;
             // It may be long until something changes. Pings end the stream of a silent member, and

@@ -95,7 +95,9 @@ pub async fn execute(
         }
         ServerCommand::Auth { .. } => ServerOutcome::AuthNotConfigured,
         ServerCommand::ClusterView => ServerOutcome::Cluster(router.address().view(client.local)),
-        ServerCommand::CountInSlot(slot) => count_in_slot(router, client.space, *slot).await,
+        ServerCommand::CountInSlot(slot) => {
+            ask_owner(router, (client.space, WriterId::NONE), *slot, command).await
+        }
     }
 }
 
@@ -187,15 +189,15 @@ async fn count(router: &Router, space: Space) -> Result<i64, Failure> {
     Ok(sum)
 }
 
-/// Entries of a slot, by its owner.
-async fn count_in_slot(router: &Router, space: Space, slot: u16) -> ServerOutcome {
-    let Some(target) = router.forwarder().upstreams().owner(slot, 0) else {
-        return ServerOutcome::Failed(Failure::Unavailable);
-    };
-    let command = ServerCommand::CountInSlot(slot);
-    let place = (space, WriterId::NONE);
-    let asked = target.ask(place, slot, &command, router.forwarder().timeout());
-    asked.await
+/// What the owner of a slot says.
+async fn ask_owner(
+    router: &Router,
+    place: (Space, WriterId),
+    slot: u16,
+    command: &ServerCommand<'_>,
+) -> ServerOutcome {
+    let (upstreams, timeout) = (router.forwarder().upstreams(), router.forwarder().timeout());
+    upstreams.ask_owner(place, slot, command, timeout).await
 }
 
 /// Goes through the members one after the other.
@@ -273,11 +275,9 @@ async fn carry_out(router: &Router, space: Space, batch: Batch<'_>) -> ServerOut
     };
     let place = (space, batch.writer);
     let command = ServerCommand::Atomic(batch);
-    let timeout = router.forwarder().timeout();
-    let deadline = Instant::now() + timeout;
+    let deadline = Instant::now() + router.forwarder().timeout();
     loop {
-        let upstreams = router.forwarder().upstreams();
-        let outcome = upstreams.ask_owner(place, slot, &command, timeout).await;
+        let outcome = ask_owner(router, place, slot, &command).await;
         if outcome != ServerOutcome::Failed(Failure::Busy) || Instant::now() >= deadline {
             return outcome;
         }
@@ -319,16 +319,13 @@ async fn store_all(
     command: &ServerCommand<'_>,
     mut slots: impl Iterator<Item = u16>,
 ) -> ServerOutcome {
-    let unavailable = ServerOutcome::Failed(Failure::Unavailable);
-    let Some(slot) = slots.next() else {
-        return unavailable;
-    };
-    if slots.any(|other| other != slot) {
-        return unavailable;
+    match slots.next() {
+        // Once: a member that says it is busy may have stored them.
+        Some(slot) if slots.all(|other| other == slot) => {
+            ask_owner(router, (client.space, client.writer), slot, command).await
+        }
+        _ => ServerOutcome::Failed(Failure::Unavailable),
     }
-    let place = (client.space, client.writer);
-    let (upstreams, timeout) = (router.forwarder().upstreams(), router.forwarder().timeout());
-    upstreams.ask_owner(place, slot, command, timeout).await
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use fonn_base::metrics::striped::Counters;
-use fonn_base::metrics::{Metrics, Snapshot};
+use fonn_base::metrics::{Label as _, Metrics, Snapshot};
 use fonn_server::Event;
 
 use crate::follow::Follower;

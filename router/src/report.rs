@@ -1,16 +1,12 @@
 //! What clients are told about the router and its cluster: `stats`, `INFO`, `CONFIG GET`.
 
-use std::fmt::Write as _;
-use std::time::{SystemTime, UNIX_EPOCH};
-
-use fonn_base::glob;
 use fonn_proto::Space;
 use fonn_proto::request::ServerOutcome;
+pub use fonn_server::report::connections;
+use fonn_server::report::{self, Pairs, pair, process};
 use fonn_server::{Budget as _, Client, Service as _};
 
 use crate::service::Shared;
-
-type Pairs = Vec<(String, String)>;
 
 /// Statistics of one process: sums of them would say nothing.
 const OF_ONE: [&str; 7] = [
@@ -22,10 +18,6 @@ const OF_ONE: [&str; 7] = [
     "curr_connections",
     "max_connections",
 ];
-
-fn pair(name: &str, value: impl ToString) -> (String, String) {
-    (name.to_owned(), value.to_string())
-}
 
 /// The sums of what members count, by name and in the order of the first.
 pub fn sum(answers: impl Iterator<Item = ServerOutcome>) -> Pairs {
@@ -63,19 +55,10 @@ pub fn general(
     client: Client<'_>,
     answers: impl Iterator<Item = ServerOutcome>,
 ) -> Pairs {
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs());
     let topology = shared.service.map().topology();
     let topology = topology.as_deref();
     let members = topology.map_or(&[][..], |it| it.members());
-    let mut pairs = vec![
-        pair("pid", std::process::id()),
-        pair("uptime", shared.started.elapsed().as_secs()),
-        pair("time", now),
-        pair("version", env!("CARGO_PKG_VERSION")),
-        pair("pointer_size", usize::BITS),
-    ];
+    let mut pairs = process(shared);
     if !client.is_confined {
         pairs.extend([
             pair("curr_connections", shared.registry.len()),
@@ -104,26 +87,9 @@ pub fn items_of_namespace(answers: impl Iterator<Item = ServerOutcome>) -> Pairs
         .collect()
 }
 
-/// `stats conns`.
-pub fn connections(shared: &Shared) -> Pairs {
-    let mut pairs = Vec::new();
-    for it in shared.registry.list() {
-        pairs.push((format!("{}:addr", it.id), it.peer));
-        let state = match it.idle {
-            true => "conn_waiting",
-            false => "conn_parse_cmd",
-        };
-        pairs.push((format!("{}:state", it.id), state.to_owned()));
-        pairs.push((format!("{}:protocol", it.id), it.dialect.to_owned()));
-        let idle_s = it.idle_s.to_string();
-        pairs.push((format!("{}:secs_since_last_cmd", it.id), idle_s));
-    }
-    pairs
-}
-
 /// `CONFIG GET`: the router's own settings, and under Redis's names what clients look for.
 pub fn config(shared: &Shared, patterns: &[&[u8]]) -> Pairs {
-    let mut all = vec![
+    let pairs = vec![
         pair("databases", Space::DATABASES),
         pair("maxclients", shared.connections_max),
         pair("timeout", 0),
@@ -133,29 +99,14 @@ pub fn config(shared: &Shared, patterns: &[&[u8]]) -> Pairs {
         pair("save", ""),
         pair("appendonly", "no"),
     ];
-    all.extend(shared.settings.pairs());
-    all.retain(|(name, _)| {
-        patterns
-            .iter()
-            .any(|it| glob::matches(&it.to_ascii_lowercase(), name.as_bytes()))
-    });
-    all
-}
-
-/// Whether `INFO` with these sections includes one.
-fn wants(sections: &[String], title: &str) -> bool {
-    sections.is_empty()
-        || sections.iter().any(|it| {
-            it.eq_ignore_ascii_case(title)
-                || ["all", "everything", "default"].contains(&it.as_str())
-        })
+    report::config(shared, pairs, patterns)
 }
 
 /// Whether `INFO` with these sections tells how many keys there are, which every member has to
 /// count.
 #[must_use]
 pub fn wants_keyspace(sections: &[String]) -> bool {
-    wants(sections, "Keyspace")
+    report::wants_section(sections, "Keyspace")
 }
 
 /// `INFO`, with sums over the members for what they count: of all, or of the client's namespace.
@@ -166,7 +117,6 @@ pub fn info(
     client: Client<'_>,
     keys: i64,
 ) -> String {
-    let uptime = shared.started.elapsed().as_secs();
     let stat = |name: &str| {
         let found = stats.iter().find(|(known, _)| known == name);
         found.map_or("0", |(_, value)| value.as_str())
@@ -186,25 +136,7 @@ pub fn info(
         );
         cluster.push((format!("member{at}"), value));
     }
-    let table = [
-        (
-            "Server",
-            vec![
-                pair("redis_version", fonn_proto::resp::REDIS_VERSION),
-                pair("fonn_version", env!("CARGO_PKG_VERSION")),
-                pair("redis_mode", "standalone"),
-                pair("process_id", std::process::id()),
-                pair("uptime_in_seconds", uptime),
-                pair("uptime_in_days", uptime / 86_400),
-            ],
-        ),
-        (
-            "Clients",
-            vec![
-                pair("connected_clients", shared.registry.len()),
-                pair("maxclients", shared.connections_max),
-            ],
-        ),
+    let more = vec![
         (
             "Memory",
             vec![
@@ -236,24 +168,7 @@ pub fn info(
             },
         ),
     ];
-    let mut text = String::new();
-    for (title, pairs) in table {
-        let is_wanted = wants(sections, title);
-        // For a user of one namespace there is nothing in these.
-        let is_told = !client.is_confined || !["Clients", "Memory"].contains(&title);
-        if !is_wanted || !is_told {
-            continue;
-        }
-        if !text.is_empty() {
-            text.push_str("\r\n");
-        }
-        // Writing to a string does not fail.
-        let _ = write!(text, "# {title}\r\n");
-        for (name, value) in pairs {
-            let _ = write!(text, "{name}:{value}\r\n");
-        }
-    }
-    text
+    report::info(shared, client, sections, more)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fonn_admin::{Channel, ChannelError};
+use fonn_admin::Channel;
 use fonn_auth::tls::Tls;
 use fonn_auth::{Authenticator, NamespaceRecord, Records, Role, UserRecord};
 use fonn_base::backoff::Backoff;
@@ -14,10 +14,10 @@ use fonn_forward::Map;
 use fonn_proto::grpc::v1;
 use fonn_proto::grpc::v1::members_client::MembersClient;
 use fonn_proto::member::MemberState;
-use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tonic::Code;
+
+use crate::follow::FollowError;
 
 /// How long a member may take to accept, and to send the users first.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -31,31 +31,6 @@ const RETRY: Backoff = Backoff {
     cap: Duration::from_secs(2),
     attempts_max: u32::MAX,
 };
-
-/// Why there are no users from a member.
-#[derive(Debug, Error)]
-enum FollowError {
-    #[error(transparent)]
-    Connect(#[from] ChannelError),
-    #[error("{}", .0.message())]
-    Refused(#[from] tonic::Status),
-    #[error("no users within {ANSWER_TIMEOUT:?}")]
-    Timeout,
-    #[error("the member ended the stream")]
-    Ended,
-}
-
-impl FollowError {
-    /// Whether the member agrees with no other member on users: it is older, or knows others by no
-    /// certificate.
-    fn means_none(&self) -> bool {
-        let code = match self {
-            Self::Refused(status) => status.code(),
-            _ => return false,
-        };
-        matches!(code, Code::Unimplemented | Code::FailedPrecondition)
-    }
-}
 
 /// A router's users, as far as a cluster decides.
 #[derive(Debug)]
@@ -87,9 +62,6 @@ impl Followed {
                 Ok(()) => failures = 0,
                 Err(error) => {
                     tracing::debug!(%address, %error, "no users from a member");
-                    if error.means_none() {
-                        self.known.send_replace(true);
-                    }
                     failures += 1;
                 }
             }
@@ -134,7 +106,8 @@ impl Followed {
             Ok::<_, FollowError>((versions, first))
         };
         let asked = tokio::time::timeout(ANSWER_TIMEOUT, first).await;
-        let (mut versions, mut next) = asked.map_err(|_| FollowError::Timeout)??;
+        let (mut versions, mut next) =
+            asked.map_err(|_| FollowError::Timeout(ANSWER_TIMEOUT))??;
         loop {
             let told = next.ok_or(FollowError::Ended)?;
             *cluster = told.cluster;

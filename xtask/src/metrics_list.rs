@@ -17,7 +17,7 @@ use fonn_base::release::Release;
 use fonn_base::size::{Budget, ByteCount};
 use fonn_base::tasks::Tasks;
 use fonn_forward::Map;
-use fonn_gateway::mount;
+use fonn_gateway::{ToolsReport, mount};
 use fonn_membership::{self as membership, Cluster};
 use fonn_node::config::{self, ColdBudget, Settings};
 use fonn_node::engine::Engine;
@@ -83,13 +83,7 @@ fn scrape_router() -> Result<String> {
         &metrics,
     );
     fonn_router::metrics::register(&metrics, &shared, &follower);
-    let front = mount::front(
-        &shared,
-        config.common.http.deadline,
-        config.common.http_hosts(),
-        Security::default(),
-    );
-    front.register(&metrics);
+    mount::front(&shared, &config.common, &metrics, &ToolsReport::new(None));
     metrics.render().context("rendering")
 }
 
@@ -125,13 +119,7 @@ fn scrape() -> Result<String> {
     }]);
     let shared = server::Shared::new(server::Tiers::alone(engine.clone()), config.pairs(), 1);
     fonn_node::metrics::register(&metrics, &shared, bucket);
-    let front = mount::front(
-        &shared,
-        config.common.http.deadline,
-        config.common.http_hosts(),
-        Security::default(),
-    );
-    front.register(&metrics);
+    mount::front(&shared, &config.common, &metrics, &ToolsReport::new(None));
     let text = runtime.block_on(async {
         let member = membership::Options::new(
             "a",

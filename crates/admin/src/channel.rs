@@ -137,17 +137,12 @@ impl Channel {
         tls: Option<&'a Arc<Tls>>,
         timeout: Duration,
     ) -> BoxFuture<'a, Result<Self, ChannelError>> {
-        let tls = tls.and_then(|tls| Some((tls, tls.client()?)));
+        let tls = tls.filter(|tls| tls.client().is_some());
         let scheme = if tls.is_some() { "https" } else { "http" };
         let connect = async move {
-            let stream = reach(addr).await?;
             let stream: Box<dyn Stream> = match tls {
-                None => Box::new(stream),
-                Some((tls, ref config)) => {
-                    let stream = shake_hands(addr, stream, config).await?;
-                    let side = Side::Server(name(addr)?);
-                    Box::new(Watched::new(stream, tls, side).map_err(ChannelError::Tls)?)
-                }
+                None => Box::new(reach(addr).await?),
+                Some(tls) => Box::new(member_stream(addr, tls).await?),
             };
             begin(stream, Liveness::Member).await
         };
@@ -228,6 +223,27 @@ impl Channel {
     pub fn origin(&self) -> Uri {
         self.origin.clone()
     }
+}
+
+/// Connects to a member of the cluster at `addr`, HOST:PORT, under TLS. The connection ends when
+/// the certificate of the member expires or is revoked.
+///
+/// # Errors
+/// [`ChannelError`]; [`ChannelError::Tls`] if members have no authority.
+pub fn member_stream<'a>(
+    addr: &'a str,
+    tls: &'a Arc<Tls>,
+) -> BoxFuture<'a, Result<Watched<TcpStream>, ChannelError>> {
+    Box::pin(async move {
+        // Loaded for each connection: the certificate may have been renewed.
+        let config = tls.client().ok_or_else(|| {
+            ChannelError::Tls(io::Error::other(
+                "members have no authority of certificates",
+            ))
+        })?;
+        let stream = shake_hands(addr, reach(addr).await?, &config).await?;
+        Watched::new(stream, tls, Side::Server(name(addr)?)).map_err(ChannelError::Tls)
+    })
 }
 
 async fn reach(addr: &str) -> Result<TcpStream, ChannelError> {

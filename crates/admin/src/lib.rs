@@ -50,7 +50,7 @@ use self::connection::Site;
 use self::places::{Full, Places};
 
 pub use calls::CallLimits;
-pub use channel::{Channel, ChannelError, Liveness};
+pub use channel::{Channel, ChannelError, Liveness, member_stream};
 pub use frames::Frames;
 pub use grpc::{Bounded, Grpc, GrpcError, GrpcService, Mounted, WATCHES};
 pub use health::Readiness;
@@ -60,7 +60,7 @@ pub use hyper::{HeaderMap, Method, StatusCode, header};
 pub use login::{Credentials, Denied};
 pub use origin::is_foreign;
 pub use relay::{MEMBER, ROUTER, Relay, Relayed, ask, sign};
-pub use routes::{Request, Response, Routes};
+pub use routes::{Request, Response, Routes, dashboard};
 pub use settings::SettingsService;
 
 /// Most bytes of a request's line and headers together.

@@ -98,6 +98,18 @@ impl Response {
     }
 }
 
+/// The file of the dashboard at a path, for [`Routes::with_fallback`].
+#[must_use]
+pub fn dashboard(request: &Request) -> Option<Response> {
+    let asset = fonn_dashboard::serve(request.uri().path(), request.uri().query())?;
+    Some(Response {
+        etag: Some(asset.etag.to_owned()),
+        immutable: asset.immutable,
+        content_security_policy: Some(fonn_dashboard::CONTENT_SECURITY_POLICY),
+        ..Response::ok(asset.content_type, asset.bytes)
+    })
+}
+
 /// The clients that may have a page, where there are users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Audience {

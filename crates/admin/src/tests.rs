@@ -25,10 +25,7 @@ async fn start(options: Options) -> Fixture {
 
 async fn start_with(options: Options, security: Security) -> Fixture {
     let metrics = Metrics::new();
-    metrics
-        .counter("fonn_test_total", "Test.")
-        .unwrap()
-        .inc_by(5);
+    metrics.on_scrape(|snapshot| snapshot.counter("fonn_test_total", "Test.", &[], 5));
     let readiness = Readiness::new();
     let routes = Routes::new()
         .with_standard(metrics, readiness.clone())

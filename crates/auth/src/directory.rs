@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use argon2::password_hash::phc::PasswordHash;
 use fonn_base::size::ByteCount;
+use fonn_proto::hash::fnv1a;
 use fonn_proto::{Overlay, WriterId};
 use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
@@ -158,8 +159,7 @@ impl User {
             base,
             ..
         } = &*namespace;
-        let stamp =
-            fnv_1a(format!("{name}\0{hash}\0{role}\0{namespace_name}\0{base:?}").as_bytes());
+        let stamp = fnv1a(format!("{name}\0{hash}\0{role}\0{namespace_name}\0{base:?}").as_bytes());
         Self {
             hash,
             identity: Identity {
@@ -203,7 +203,7 @@ impl Directory {
     /// of the name, so that a name always costs the same; the cost is that of some user, as it
     /// would be if the name were one.
     pub(super) fn decoy(&self, seed: &[u8]) -> Option<&PasswordHash> {
-        let rank = |user: &&User| fnv_1a(&[seed, user.identity.user.as_bytes()].concat());
+        let rank = |user: &&User| fnv1a(&[seed, user.identity.user.as_bytes()].concat());
         let user = self.users.values().min_by_key(rank)?;
         Some(&user.hash)
     }
@@ -282,7 +282,7 @@ pub fn namespace_number(name: &str) -> u16 {
     if name == DEFAULT_NAMESPACE {
         return 0;
     }
-    let hash = fnv_1a(name.as_bytes());
+    let hash = fnv1a(name.as_bytes());
     let folded = hash ^ (hash >> 32);
     1 + (folded % (NAMESPACES - 1)) as u16
 }
@@ -300,13 +300,6 @@ pub fn writer_id(name: &str) -> WriterId {
     WriterId::new(number.max(1))
 }
 
-/// FNV-1a, 64 bits (draft-eastlake-fnv).
-pub(super) fn fnv_1a(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -318,9 +311,9 @@ mod tests {
         for (name, number) in [("default", 0), ("main", 1496), ("pull-requests", 2359)] {
             assert_eq!(namespace_number(name), number, "{name}");
         }
-        assert_eq!(fnv_1a(b""), 0xcbf2_9ce4_8422_2325);
-        assert_eq!(fnv_1a(b"a"), 0xaf63_dc4c_8601_ec8c);
-        assert_eq!(fnv_1a(b"foobar"), 0x8594_4171_f739_67e8);
+        assert_eq!(fnv1a(b""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(fnv1a(b"a"), 0xaf63_dc4c_8601_ec8c);
+        assert_eq!(fnv1a(b"foobar"), 0x8594_4171_f739_67e8);
         for name in ["pr", "a", "zzz", ""] {
             let number = namespace_number(name);
             assert!((1..4096).contains(&number), "{name}: {number}");

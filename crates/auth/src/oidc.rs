@@ -15,8 +15,9 @@ use std::time::Duration;
 
 use fonn_base::glob;
 use fonn_proto::Overlay;
+use fonn_proto::hash::fnv1a;
 
-use super::directory::{CredentialKind, Identity, Namespace, Role, fnv_1a};
+use super::directory::{CredentialKind, Identity, Namespace, Role};
 use super::placeholders::{OverlayId, overlay_id};
 use super::signed::{self, KeyId, SUBJECT_LEN_MAX, SigningKey, Statement};
 use super::token::Expiry;
@@ -128,7 +129,7 @@ impl OidcIssuer {
                 "rule\0{issuer:?}\0{name}\0{conditions:?}\0{role}\0{update_enabled}\0{namespace}\0{base:?}\0{ttl:?}\0\
                  {entry_ttl:?}"
             );
-            rule.stamp = fnv_1a(text.as_bytes());
+            rule.stamp = fnv1a(text.as_bytes());
         }
     }
 }
@@ -254,7 +255,7 @@ impl Exchange {
 }
 
 fn stamp(rule: &Rule, key: KeyId) -> u64 {
-    fnv_1a(&[&rule.stamp.to_le_bytes()[..], &key].concat())
+    fnv1a(&[&rule.stamp.to_le_bytes()[..], &key].concat())
 }
 
 fn identity(rule: &Rule, statement: &Statement) -> Identity {

@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::directory::{CredentialKind, Identity, Namespace, Role, fnv_1a};
+use fonn_proto::hash::fnv1a;
+
+use super::directory::{CredentialKind, Identity, Namespace, Role};
 use super::token::{Expiry, TokenHash};
 
 /// A token that the server knows.
@@ -32,7 +34,7 @@ impl Token {
             ..
         } = &*namespace;
         let text = format!("token\0{name}\0{role}\0{namespace_name}\0{base:?}\0{expiry:?}\0");
-        let stamp = fnv_1a(&[text.as_bytes(), hash.bytes()].concat());
+        let stamp = fnv1a(&[text.as_bytes(), hash.bytes()].concat());
         Self {
             hash,
             logins: Arc::default(),

@@ -38,12 +38,6 @@ impl Span {
         }))
     }
 
-    /// That many seconds; anything above 10,000 years is cut to that.
-    #[must_use]
-    pub const fn from_secs(secs: u64) -> Self {
-        Self::from_millis(secs.saturating_mul(1000))
-    }
-
     /// The duration.
     #[must_use]
     pub const fn get(self) -> Duration {

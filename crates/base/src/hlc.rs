@@ -267,13 +267,6 @@ impl Hlc {
         let age_min_ms = self.timeline.lock().age_min_ms(version, monotonic_ms);
         wall_ms(version).min(wall.saturating_sub(age_min_ms))
     }
-
-    /// How many milliseconds the versions are ahead of the wall clock: borrowed time, or the
-    /// distance by which the wall clock was set back.
-    #[must_use]
-    pub fn ahead_ms(&self) -> u64 {
-        wall_ms(self.last()).saturating_sub(self.clock.wall_ms())
-    }
 }
 
 /// The first version of millisecond `ms`: versions given before that moment are below it (unless
@@ -312,7 +305,6 @@ mod tests {
         assert_eq!(hlc.next(), (1_700_000_000_000 << 16) | 1);
         manual.set_wall_ms(1_700_000_000_007);
         assert_eq!(wall_ms(hlc.next()), 1_700_000_000_007);
-        assert_eq!(hlc.ahead_ms(), 0);
     }
 
     #[test]
@@ -323,7 +315,7 @@ mod tests {
         assert!(versions.is_sorted_by(|a, b| a < b));
         assert_eq!(wall_ms(versions[65_535]), 1000);
         assert_eq!(versions[65_536], 1001 << 16);
-        assert_eq!(hlc.ahead_ms(), 1);
+        assert_eq!(wall_ms(hlc.last()), 1001);
     }
 
     #[test]
@@ -335,7 +327,6 @@ mod tests {
         hlc.observe(at_ms(6000)).unwrap();
         hlc.observe(at_ms(2000)).unwrap();
         assert_eq!(hlc.next(), at_ms(6000) + 1);
-        assert_eq!(hlc.ahead_ms(), 5000);
     }
 
     #[test]

@@ -1,9 +1,7 @@
 //! Metrics: a registry that is passed around, and sources that are read only at a scrape.
 //!
-//! There are two ways to publish. Things that change rarely own a `prometheus` counter, gauge or
-//! histogram made by [`Metrics`]. Hot paths count into cells of their own thread
-//! ([`cells`]) and register a source ([`Metrics::on_scrape`]) that adds them up into a
-//! [`Snapshot`] at scrape time.
+//! A component counts into cells of its own threads ([`cells`]) and registers a source
+//! ([`Metrics::on_scrape`]) that adds them up into a [`Snapshot`] at scrape time.
 //!
 //! Rules that this module makes easy to keep: names are `fonn_<component>_<what>_<unit>`, counters
 //! end in `_total`, label values are closed sets ([`Label`]), all of them present from the start.
@@ -16,15 +14,13 @@ pub mod striped;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
-use prometheus::core::Collector;
+use prometheus::TextEncoder;
 use prometheus::proto::MetricFamily;
-use prometheus::{HistogramOpts, Opts, Registry, TextEncoder};
 
-pub use prometheus::{Error, Histogram, IntCounter, IntGauge};
+pub use prometheus::Error;
 pub use snapshot::Snapshot;
 
 /// The content type of [`Metrics::render`].
@@ -36,7 +32,6 @@ pub struct Metrics(Arc<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    registry: Registry,
     sources: RwLock<Vec<Source>>,
 }
 
@@ -57,41 +52,6 @@ impl Metrics {
         Self::default()
     }
 
-    /// A counter without labels.
-    ///
-    /// # Errors
-    /// When the name is taken or no metric name; so it is for all constructors here.
-    pub fn counter(&self, name: &str, help: &str) -> Result<IntCounter, Error> {
-        self.register(IntCounter::new(name, help)?)
-    }
-
-    /// A gauge without labels.
-    ///
-    /// # Errors
-    /// As [`Metrics::counter`].
-    pub fn gauge(&self, name: &str, help: &str) -> Result<IntGauge, Error> {
-        self.register(IntGauge::new(name, help)?)
-    }
-
-    /// A histogram without labels; `bounds` are the upper bounds of its buckets, ascending.
-    ///
-    /// # Errors
-    /// As [`Metrics::counter`].
-    pub fn histogram(&self, name: &str, help: &str, bounds: &[f64]) -> Result<Histogram, Error> {
-        let opts = HistogramOpts::new(name, help).buckets(bounds.to_vec());
-        self.register(Histogram::with_opts(opts)?)
-    }
-
-    /// A counter for each value of a label.
-    ///
-    /// # Errors
-    /// As [`Metrics::counter`].
-    pub fn counters<L: Label>(&self, name: &str, help: &str) -> Result<Set<L, IntCounter>, Error> {
-        self.set(|label: L| {
-            IntCounter::with_opts(Opts::new(name, help).const_label(L::NAME, label.as_str()))
-        })
-    }
-
     /// Calls `source` at each scrape to add samples. It must not block, and should take no lock
     /// that a hot path holds for long.
     pub fn on_scrape(&self, source: impl Fn(&mut Snapshot) + Send + Sync + 'static) {
@@ -101,11 +61,7 @@ impl Metrics {
     /// Everything, sorted by name.
     #[must_use]
     pub fn gather(&self) -> Vec<MetricFamily> {
-        let mut families: BTreeMap<String, MetricFamily> = BTreeMap::new();
-        for family in self.0.registry.gather() {
-            families.insert(family.name().to_owned(), family);
-        }
-        let mut snapshot = Snapshot::new(families);
+        let mut snapshot = Snapshot::new(BTreeMap::new());
         // Cloned, so that a source may register another one.
         let sources = self.0.sources.read().clone();
         for source in sources {
@@ -120,23 +76,6 @@ impl Metrics {
     /// When a family cannot be encoded.
     pub fn render(&self) -> Result<String, Error> {
         TextEncoder::new().encode_to_string(&self.gather())
-    }
-
-    fn register<C: Collector + Clone + 'static>(&self, metric: C) -> Result<C, Error> {
-        self.0.registry.register(Box::new(metric.clone()))?;
-        Ok(metric)
-    }
-
-    fn set<L, C>(&self, make: impl Fn(L) -> Result<C, Error>) -> Result<Set<L, C>, Error>
-    where
-        L: Label,
-        C: Collector + Clone + 'static,
-    {
-        let metrics = L::ALL.iter().map(|&label| self.register(make(label)?));
-        Ok(Set {
-            metrics: metrics.collect::<Result<_, _>>()?,
-            label: PhantomData,
-        })
     }
 }
 
@@ -168,10 +107,13 @@ pub trait Label: Copy + 'static {
 /// }
 /// use fonn_base::metrics::{Label, Metrics};
 /// let metrics = Metrics::new();
-/// let lookups = metrics.counters::<Lookup>("fonn_example_lookups_total", "Lookups.").unwrap();
-/// lookups.get(Lookup::Hit).inc();
+/// metrics.on_scrape(|snapshot| {
+///     for lookup in Lookup::ALL {
+///         let labels = [(Lookup::NAME, lookup.as_str())];
+///         snapshot.counter("fonn_example_lookups_total", "Lookups.", &labels, 1);
+///     }
+/// });
 /// assert!(metrics.render().unwrap().contains("fonn_example_lookups_total{result=\"hit\"} 1"));
-/// assert_eq!(Lookup::NAME, "result");
 /// ```
 #[macro_export]
 macro_rules! label {
@@ -202,22 +144,6 @@ macro_rules! label {
             }
         }
     };
-}
-
-/// One metric for each value of a label; cheap to clone and to look up.
-#[derive(Clone, Debug)]
-pub struct Set<L, C> {
-    metrics: Arc<[C]>,
-    label: PhantomData<fn(L)>,
-}
-
-impl<L: Label, C> Set<L, C> {
-    /// The metric for a value.
-    #[must_use]
-    pub fn get(&self, label: L) -> &C {
-        // There is one for each value, by construction.
-        &self.metrics[label.index()]
-    }
 }
 
 #[cfg(test)]

@@ -35,10 +35,6 @@ pub enum SizeError {
 impl ByteCount {
     /// No bytes.
     pub const ZERO: Self = Self(0);
-    /// 1024 bytes.
-    pub const KIB: Self = Self(1 << 10);
-    /// 1024 KiB.
-    pub const MIB: Self = Self(1 << 20);
     /// 1024 MiB.
     pub const GIB: Self = Self(1 << 30);
 
@@ -317,7 +313,7 @@ mod tests {
         let file: File = toml::from_str("a = 4096\nb = '4k'\nc = '25%'\nd = 1024").unwrap();
         assert_eq!(file.a, file.b);
         assert_eq!(file.c, Budget::percent(25).unwrap());
-        assert_eq!(file.d, Budget::Bytes(ByteCount::KIB));
+        assert_eq!(file.d, Budget::Bytes(ByteCount(1024)));
         assert!(toml::from_str::<File>("a = -1\nb = 1\nc = 1\nd = 1").is_err());
         assert!(toml::from_str::<File>("a = 1.5\nb = 1\nc = 1\nd = 1").is_err());
     }

@@ -142,8 +142,8 @@ impl Tasks {
     }
 
     /// The number of tasks alive.
-    #[must_use]
-    pub fn alive(&self) -> usize {
+    #[cfg(test)]
+    fn alive(&self) -> usize {
         *self.0.alive.borrow()
     }
 

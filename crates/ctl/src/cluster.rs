@@ -243,7 +243,6 @@ mod tests {
                 weight: 100,
                 share: 100,
                 state: state.into(),
-                incarnation: 1,
                 version: "0.1.0".to_owned(),
             }),
             slots_first: slots,

@@ -1,5 +1,6 @@
 //! `fonnctl cold`.
 
+use fonn_base::clock::Clock;
 use fonn_proto::grpc::v1::verify_response::Event;
 use fonn_proto::grpc::v1::{
     ColdStatus, ColdStatusRequest, ColdStatusResponse, InspectSegmentRequest,
@@ -171,14 +172,9 @@ async fn list(
             output.show(segment, |_| String::new())?;
         }
     } else {
-        output.show(&all, |all| render_list(all, now_ms()))?;
+        output.show(&all, |all| render_list(all, Clock::system().wall_ms()))?;
     }
     Ok(Verdict::Good)
-}
-
-fn now_ms() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |it| it.as_millis() as u64)
 }
 
 pub(super) fn render_list(list: &ListSegmentsResponse, now_ms: u64) -> String {
@@ -262,7 +258,9 @@ async fn inspect(
     }
     if let Some(mut all) = all {
         all.entries.truncate(limit);
-        output.show(&all, |all| render_inspection(&name, all, now_ms()))?;
+        output.show(&all, |all| {
+            render_inspection(&name, all, Clock::system().wall_ms())
+        })?;
     }
     Ok(Verdict::Good)
 }

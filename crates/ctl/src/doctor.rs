@@ -2,8 +2,9 @@
 //! router, of each member.
 
 use std::net::IpAddr;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
+use fonn_base::clock::Clock;
 use fonn_proto::grpc::v1::{
     ClusterMember, DoctorRequest, Finding, Severity, StatusRequest, StatusResponse,
 };
@@ -107,7 +108,7 @@ async fn examine(
         Some(_) => through_router(node.addr(), &status, took_ms),
     })?;
     findings.tell(readiness(&status))?;
-    findings.tell(clock(status.now_ms, local_now_ms(), took_ms))?;
+    findings.tell(clock(status.now_ms, Clock::system().wall_ms(), took_ms))?;
     let admin_host = node.addr().rsplit_once(':').map_or("", |(host, _)| host);
     // A member may be on another machine than the router: what counts is where it says that clients
     // reach it.
@@ -126,11 +127,6 @@ async fn examine(
         }
     }
     Ok(())
-}
-
-fn local_now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |it| it.as_millis() as u64)
 }
 
 fn finding(check: &str, severity: Severity, message: String, remedy: &str) -> Finding {

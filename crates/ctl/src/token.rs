@@ -8,9 +8,9 @@ use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use fonn_auth::{Directory, Expiry, ListedToken, TokenSecret};
+use fonn_base::clock::Clock;
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde::Serialize;
 use toml_edit::{ArrayOfTables, DocumentMut, Item, Table as Entry, value};
@@ -62,7 +62,7 @@ pub(super) fn create(args: &CreateToken, output: &Output) -> Result<Verdict, Ctl
     let secret = TokenSecret::new(&random);
     let expiry = args
         .ttl
-        .map(|ttl| expiry(now_ms(), u128::from(ttl.as_millis())));
+        .map(|ttl| expiry(Clock::system().wall_ms(), u128::from(ttl.as_millis())));
     let expiry = expiry.transpose()?;
     let mut file = UsersFile::open(&args.entry, true)?;
     let text = with_token(&file.text, args, &secret, expiry).map_err(|why| file.refused(&why))?;
@@ -80,7 +80,7 @@ pub(super) fn create(args: &CreateToken, output: &Output) -> Result<Verdict, Ctl
 /// Shows the tokens of the file.
 pub(super) fn list(args: &ListTokens, output: &Output) -> Result<Verdict, CtlError> {
     let file = UsersFile::open(&args.entry, false)?;
-    let now_ms = now_ms();
+    let now_ms = Clock::system().wall_ms();
     let tokens = match file.is_without_entries() {
         true => Vec::new(),
         false => file.check(&file.text)?.tokens(),
@@ -139,13 +139,6 @@ fn render(list: &List) -> String {
         ]);
     }
     table.render()
-}
-
-fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| {
-        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-    })
 }
 
 /// The moment `ttl_ms` after `now_ms`, in whole seconds.

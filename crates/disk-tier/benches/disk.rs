@@ -146,7 +146,7 @@ fn main() {
         .enable_time()
         .build()
         .unwrap();
-    let tier = DiskTier::open(options.clone(), Arc::new(Nobody)).unwrap();
+    let tier = DiskTier::open(options.clone(), Arc::new(Nobody), None).unwrap();
     println!("{entries} entries of {value_len} bytes, codec {codec:?}, {durability:?}");
     let round = |name, operations| Round {
         name,
@@ -182,7 +182,7 @@ fn main() {
     assert!(tier.clone().close(Duration::from_secs(60)));
     drop(tier);
     let opened = Instant::now();
-    let tier = DiskTier::open(options, Arc::new(Nobody)).unwrap();
+    let tier = DiskTier::open(options, Arc::new(Nobody), None).unwrap();
     println!("reopened in {:.0} ms", opened.elapsed().as_secs_f64() * 1e3);
     round("get reopened", entries).measure(|| runtime.block_on(read_all(&tier, 0, entries)));
     round("get absent", entries).measure(|| runtime.block_on(read_all(&tier, entries, entries)));

@@ -5,7 +5,7 @@
 //! than half of its bytes, so dropping always frees as much as it writes, and the cost for each
 //! byte written is bounded.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use fonn_base::entry::Space;
 use tracing::warn;
@@ -58,7 +58,7 @@ pub(crate) fn run_all(shared: &Shared, oldest: &Generation) -> bool {
 /// is not complete.
 fn carry(shared: &Shared, oldest: &Generation, limit: Option<u64>) -> bool {
     let carried_max = limit.unwrap_or(u64::MAX);
-    let now_ms = unix_now_ms();
+    let now_ms = fonn_base::clock::Clock::system().wall_ms();
     let mut clock = Clock {
         shared,
         pressed_at: None,
@@ -170,11 +170,4 @@ fn push(clock: &mut Clock<'_>, carry: Carry) -> bool {
             .wait_for_carry_room(Duration::from_millis(20));
     }
     true
-}
-
-fn unix_now_ms() -> u64 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

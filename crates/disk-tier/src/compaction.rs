@@ -335,7 +335,7 @@ impl<'a> Pace<'a> {
             // The upkeep drops the oldest generation where the budget has no room for both
             // incarnations.
             let is_over = shared.disk_bytes() >= shared.limits().writes_max;
-            let writes_wait = shared.queue.in_use().bytes > shared.options.queue_bytes_max / 4;
+            let writes_wait = shared.queue.in_use() > shared.options.queue_bytes_max / 4;
             let is_urgent = shared.reclaim.is_urgent();
             if is_urgent || !is_over && !writes_wait {
                 break;

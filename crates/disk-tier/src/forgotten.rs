@@ -11,16 +11,16 @@ use std::io;
 use std::path::Path;
 
 use fonn_base::file;
-use fonn_codec::checksum;
 use fonn_proto::Version;
+
+use super::number_file::{parse, to_bytes};
 
 const FILE: &str = "forgotten";
 const MAGIC: [u8; 4] = *b"FNFG";
-const LAYOUT: u32 = 1;
 
 /// Reads the version; None if there is none that can be believed.
 pub(crate) fn load(dir: &Path) -> Option<Version> {
-    parse(&std::fs::read(dir.join(FILE)).ok()?)
+    parse(MAGIC, &std::fs::read(dir.join(FILE)).ok()?)
 }
 
 /// Notes the version; durable when it returns. If it cannot be written, the file is removed: an
@@ -30,27 +30,10 @@ pub(crate) fn load(dir: &Path) -> Option<Version> {
 /// What the operating system said of writing, or of the removal if not even that is possible.
 pub(crate) fn save(dir: &Path, version: Version) -> io::Result<()> {
     let path = dir.join(FILE);
-    let replaced = file::replace(&path, &to_bytes(version)).map(drop);
+    let replaced = file::replace(&path, &to_bytes(MAGIC, version)).map(drop);
     replaced.inspect_err(|_| {
         let _ = std::fs::remove_file(&path).and_then(|()| file::sync_dir(dir));
     })
-}
-
-fn to_bytes(version: Version) -> Vec<u8> {
-    let mut out = Vec::with_capacity(20);
-    out.extend_from_slice(&MAGIC);
-    out.extend_from_slice(&LAYOUT.to_le_bytes());
-    out.extend_from_slice(&version.to_le_bytes());
-    out.extend_from_slice(&checksum::crc32c(&out).to_le_bytes());
-    out
-}
-
-fn parse(bytes: &[u8]) -> Option<Version> {
-    let (body, crc) = bytes.split_last_chunk::<4>()?;
-    let version = body.last_chunk::<8>()?;
-    let version = u64::from_le_bytes(*version);
-    let is_whole = checksum::crc32c(body).to_le_bytes() == *crc && to_bytes(version) == bytes;
-    is_whole.then_some(version)
 }
 
 #[cfg(test)]
@@ -65,7 +48,7 @@ mod tests {
             save(dir.path(), version).unwrap();
             assert_eq!(load(dir.path()), Some(version));
         }
-        let bytes = to_bytes(7 << 50);
+        let bytes = to_bytes(MAGIC, 7 << 50);
         for at in 0..bytes.len() {
             let mut damaged = bytes.clone();
             damaged[at] ^= 1;

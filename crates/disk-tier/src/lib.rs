@@ -28,6 +28,7 @@ mod locate;
 mod log;
 mod mark;
 mod newest;
+mod number_file;
 mod options;
 mod queue;
 mod reader;
@@ -130,9 +131,7 @@ pub struct DiskUsage {
     pub uncompacted_bytes: u64,
     /// Entries, about: one that was written again counts again.
     pub entries_approx: u64,
-    /// Writes that wait.
-    pub queue_depth: usize,
-    /// Bytes of these.
+    /// Bytes of the writes that wait.
     pub queue_bytes: usize,
     /// Bytes that these may be.
     pub queue_bytes_max: usize,
@@ -173,18 +172,12 @@ impl DiskTier {
     /// Damage costs what is damaged: an index is made anew from its value log; a generation that
     /// cannot be read at all is moved aside, and what is older than it is dropped with it.
     ///
+    /// `below` is a tier that keeps the entries that the disk tier drops.
+    ///
     /// # Errors
     /// [`DiskError::Options`], [`DiskError::Locked`], [`DiskError::Format`]; [`DiskError::Io`] if
     /// the operating system refuses. Nothing is deleted for these.
-    pub fn open(options: DiskOptions, observer: Arc<dyn DiskObserver>) -> Result<Self, DiskError> {
-        Self::open_over(options, observer, None)
-    }
-
-    /// As [`DiskTier::open`], over a tier that keeps what this one drops.
-    ///
-    /// # Errors
-    /// As [`DiskTier::open`].
-    pub fn open_over(
+    pub fn open(
         options: DiskOptions,
         observer: Arc<dyn DiskObserver>,
         below: Option<Arc<dyn Below>>,
@@ -538,7 +531,6 @@ impl DiskTier {
     pub fn usage(&self) -> DiskUsage {
         let shared = &self.handle.shared;
         let generations = shared.generations.snapshot();
-        let queue = shared.queue.in_use();
         DiskUsage {
             bytes_on_disk: shared.disk_bytes(),
             budget_bytes: shared.budget.load(Ordering::Relaxed),
@@ -549,8 +541,7 @@ impl DiskTier {
                 .map(|it| it.log.end())
                 .sum(),
             entries_approx: generations.iter().map(|g| g.index.entries_approx()).sum(),
-            queue_depth: queue.orders,
-            queue_bytes: queue.bytes,
+            queue_bytes: shared.queue.in_use(),
             queue_bytes_max: shared.options.queue_bytes_max,
             reads_waiting: shared.reads.len(),
             reads_waiting_max: reader::READS_MAX,

@@ -14,7 +14,6 @@ use std::io;
 use std::path::Path;
 
 use fonn_base::file;
-use fonn_codec::checksum;
 use parking_lot::Mutex;
 use ring::rand::{SecureRandom, SystemRandom};
 use tokio::sync::oneshot;
@@ -22,6 +21,7 @@ use tracing::warn;
 
 use super::error::DiskError;
 use super::generations::Snapshot;
+use super::number_file::{parse, to_bytes};
 use super::options::Durability;
 use super::queue::Order;
 use super::stats::add;
@@ -30,7 +30,6 @@ use super::{DiskTier, Shared};
 
 const FILE: &str = "marks";
 const MAGIC: [u8; 4] = *b"FNMK";
-const LAYOUT: u32 = 1;
 
 /// A position of the log of one store: records before it were taken earlier, those behind it later.
 ///
@@ -89,7 +88,7 @@ impl StoreNumber {
     /// Reads the number of a data directory, if a mark was ever made there.
     pub(crate) fn load(dir: &Path) -> Self {
         let bytes = std::fs::read(dir.join(FILE)).ok();
-        Self(Mutex::new(bytes.and_then(|bytes| parse(&bytes))))
+        Self(Mutex::new(bytes.and_then(|bytes| parse(MAGIC, &bytes))))
     }
 
     /// Whether marks of this store may exist.
@@ -108,7 +107,7 @@ impl StoreNumber {
             let filled = SystemRandom::new().fill(&mut bytes);
             filled.map_err(|_| io::Error::other("the system has no random number"))?;
             let drawn = u64::from_le_bytes(bytes);
-            file::replace(&dir.join(FILE), &to_bytes(drawn)).map(|_| drawn)
+            file::replace(&dir.join(FILE), &to_bytes(MAGIC, drawn)).map(|_| drawn)
         };
         let drawn = draw_and_save().map_err(DiskError::io("save", &dir.join(FILE)))?;
         *number = Some(drawn);
@@ -125,21 +124,6 @@ pub(crate) fn void(dir: &Path) -> Result<(), DiskError> {
         removed => removed.and_then(|()| file::sync_dir(dir)),
     };
     removed.map_err(DiskError::io("remove", &path))
-}
-
-fn to_bytes(number: u64) -> Vec<u8> {
-    let mut out = Vec::with_capacity(20);
-    out.extend_from_slice(&MAGIC);
-    out.extend_from_slice(&LAYOUT.to_le_bytes());
-    out.extend_from_slice(&number.to_le_bytes());
-    out.extend_from_slice(&checksum::crc32c(&out).to_le_bytes());
-    out
-}
-
-fn parse(bytes: &[u8]) -> Option<u64> {
-    let (body, _) = bytes.split_last_chunk::<4>()?;
-    let number = u64::from_le_bytes(*body.last_chunk::<8>()?);
-    (to_bytes(number) == bytes).then_some(number)
 }
 
 /// The place behind the last record that was written. Called by the writer thread between two
@@ -278,7 +262,7 @@ mod tests {
         assert!(!number().is_known());
         let drawn = number().get_or_draw(dir.path()).unwrap();
         assert_eq!(number().get_or_draw(dir.path()).unwrap(), drawn);
-        let bytes = to_bytes(drawn);
+        let bytes = to_bytes(MAGIC, drawn);
         for at in 0..bytes.len() {
             let mut damaged = bytes.clone();
             damaged[at] ^= 1;

@@ -57,13 +57,6 @@ pub(crate) struct Batch {
     pub(crate) carries: Vec<Carry>,
 }
 
-/// What the queue holds and has refused.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct QueueUse {
-    pub(crate) orders: usize,
-    pub(crate) bytes: usize,
-}
-
 #[derive(Default)]
 struct Lanes {
     orders: VecDeque<Order>,
@@ -294,12 +287,9 @@ impl Queue {
         self.drained.notify_waiters();
     }
 
-    pub(crate) fn in_use(&self) -> QueueUse {
-        let lanes = self.lanes.lock();
-        QueueUse {
-            orders: lanes.orders.len(),
-            bytes: lanes.order_bytes,
-        }
+    /// Bytes of the writes that wait.
+    pub(crate) fn in_use(&self) -> usize {
+        self.lanes.lock().order_bytes
     }
 }
 
@@ -341,7 +331,7 @@ mod tests {
         assert_eq!((back.version(), failure), (2, Failure::Busy));
         queue.try_push(put(3, 100)).unwrap();
         assert_eq!(versions(&queue.take().unwrap()), [1, 3]);
-        assert_eq!(queue.in_use(), QueueUse::default());
+        assert_eq!(queue.in_use(), 0);
     }
 
     #[test]

@@ -111,7 +111,7 @@ impl Rig {
     fn open(&mut self) {
         let observer = Arc::clone(&self.witness) as Arc<dyn DiskObserver>;
         self.tier =
-            Some(DiskTier::open_over(self.options.clone(), observer, self.below.clone()).unwrap());
+            Some(DiskTier::open(self.options.clone(), observer, self.below.clone()).unwrap());
     }
 
     fn close(&mut self) {
@@ -627,7 +627,7 @@ async fn after_closing_everything_fails_and_nothing_waits() {
 #[tokio::test]
 async fn a_second_process_is_told_that_the_directory_is_in_use() {
     let rig = Rig::new();
-    let second = DiskTier::open(rig.options.clone(), Arc::<Witness>::default());
+    let second = DiskTier::open(rig.options.clone(), Arc::<Witness>::default(), None);
     let error = second.err().unwrap();
     assert!(
         matches!(&error, DiskError::Locked(dir) if *dir == rig.options.dir),

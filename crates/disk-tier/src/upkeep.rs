@@ -202,7 +202,7 @@ impl Upkeep<'_> {
             run_delay: writer.and_then(RunDelay::total).unwrap_or_default(),
             synced: Duration::from_nanos(stats.sync_ns),
         };
-        let queue = shared.queue.in_use().bytes as f32;
+        let queue = shared.queue.in_use() as f32;
         let cpu_busy = self.cpu.busy();
         shared.idle_cpus.set(self.cpu.idle(cpu_busy));
         let writer_wanted = Duration::from_nanos(stats.writer_cpu_ns) + writing.run_delay;

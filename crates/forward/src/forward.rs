@@ -65,7 +65,7 @@ impl Answered for Came {
 
 /// Why a command was not carried out, or may not have been.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Obstacle {
+enum Obstacle {
     /// There is no map, or no member serves the slot by it.
     NoOwner,
     /// The caller is the owner.
@@ -84,17 +84,24 @@ pub enum Obstacle {
     Late,
 }
 
-/// A command that has to be tried again, or answered without its owner.
-#[derive(Debug)]
-pub struct Again {
-    obstacle: Obstacle,
-    /// The request, if it is still under way.
-    pending: Option<Pending>,
-    has_base: bool,
-    /// When it was begun.
+/// One try of a command.
+#[derive(Clone, Copy, Debug)]
+struct Attempt {
+    /// When the command was begun.
     since: Instant,
     /// The epoch by which it was sent.
     epoch: u64,
+    /// A miss is not all that there is to say.
+    has_base: bool,
+}
+
+/// A command that has to be tried again, or answered without its owner.
+#[derive(Debug)]
+pub struct Again {
+    attempt: Attempt,
+    obstacle: Obstacle,
+    /// The request, if it is still under way.
+    pending: Option<Pending>,
 }
 
 impl Again {
@@ -103,11 +110,13 @@ impl Again {
     #[must_use]
     pub fn interrupted(since: Instant, epoch: u64, now: u64) -> Self {
         Self {
+            attempt: Attempt {
+                since,
+                epoch,
+                has_base: false,
+            },
             obstacle: Obstacle::WrongOwner(now),
             pending: None,
-            has_base: false,
-            since,
-            epoch,
         }
     }
 }
@@ -115,14 +124,11 @@ impl Again {
 /// A command under way.
 #[derive(Debug)]
 pub struct Forwarded {
+    attempt: Attempt,
     pending: Result<Pending, Obstacle>,
     /// From when on another owner may be asked too.
     late_at: Option<Instant>,
     is_awaited: bool,
-    /// A miss is not all that there is to say.
-    has_base: bool,
-    since: Instant,
-    epoch: u64,
 }
 
 impl Future for Forwarded {
@@ -134,7 +140,7 @@ impl Future for Forwarded {
         let result = match &mut it.pending {
             Err(obstacle) => Err(*obstacle),
             Ok(pending) => match Pin::new(&mut *pending).poll(cx) {
-                Poll::Ready(result) => hedge::executed(result, it.has_base),
+                Poll::Ready(result) => hedge::executed(result, it.attempt.has_base),
                 Poll::Pending => {
                     let Some(late_at) = it.late_at else {
                         return Poll::Pending;
@@ -151,11 +157,9 @@ impl Future for Forwarded {
             },
         };
         Poll::Ready(result.map(Came::From).map_err(|obstacle| Again {
+            attempt: it.attempt,
             obstacle,
             pending: late,
-            has_base: it.has_base,
-            since: it.since,
-            epoch: it.epoch,
         }))
     }
 }
@@ -263,12 +267,14 @@ impl Forwarder {
                 false => Obstacle::NoOwner,
             };
             return Forwarded {
+                attempt: Attempt {
+                    since,
+                    epoch: self.upstreams.map().epoch(),
+                    has_base: false,
+                },
                 pending: Err(obstacle),
                 late_at: None,
                 is_awaited: false,
-                has_base: false,
-                since,
-                epoch: self.upstreams.map().epoch(),
             };
         };
         let timing = Timing {
@@ -300,12 +306,14 @@ impl Forwarder {
             _ => None,
         };
         Forwarded {
+            attempt: Attempt {
+                since,
+                epoch: target.epoch,
+                has_base,
+            },
             pending: pending.map_err(Obstacle::Call),
             late_at,
             is_awaited: false,
-            has_base,
-            since,
-            epoch: target.epoch,
         }
     }
 
@@ -318,10 +326,11 @@ impl Forwarder {
         let (mut tries, mut older_wait) = (0, OLDER_MAP_WAIT);
         while tries < TRIES_MAX {
             tries += 1;
-            let left = self.timeout.saturating_sub(again.since.elapsed());
+            let Attempt { since, epoch, .. } = again.attempt;
+            let left = self.timeout.saturating_sub(since.elapsed());
             match again.obstacle {
                 Obstacle::Here => return Came::Here,
-                Obstacle::Below => return self.read_below(job, again.since).await,
+                Obstacle::Below => return self.read_below(job, since).await,
                 Obstacle::Late => match self.hedge(job, &mut again).await {
                     Ok(answer) => return Came::From(answer),
                     Err(obstacle) => {
@@ -333,15 +342,13 @@ impl Forwarder {
                 Obstacle::TooLong if lane == Lane::Any => lane = Lane::Large,
                 Obstacle::TooLong => return self.refuse(job, Failure::TooLarge),
                 Obstacle::Senseless => break,
-                Obstacle::WrongOwner(epoch) => {
+                Obstacle::WrongOwner(applied) => {
                     self.events.count(Event::WrongOwner);
                     rank = 0;
-                    if epoch > again.epoch {
-                        self.upstreams.map().want(epoch);
-                        self.upstreams
-                            .map()
-                            .wait_for(epoch, left.min(MAP_WAIT))
-                            .await;
+                    if applied > epoch {
+                        let map = self.upstreams.map();
+                        map.want(applied);
+                        map.wait_for(applied, left.min(MAP_WAIT)).await;
                     } else {
                         // The member will have heard of the newer map in a moment.
                         tokio::time::sleep(older_wait.min(left)).await;
@@ -363,7 +370,7 @@ impl Forwarder {
                     self.events.count(Event::ReplicaRead);
                     // By a newer map another one is the first.
                     let map = self.upstreams.map().topology();
-                    rank = match map.is_some_and(|map| map.epoch() > again.epoch) {
+                    rank = match map.is_some_and(|map| map.epoch() > epoch) {
                         true => 0,
                         false => rank + 1,
                     };
@@ -386,12 +393,12 @@ impl Forwarder {
                     }
                     self.events.count(Event::MapWait);
                     // The next map names the new owner; the same member may come back as well.
-                    let next = again.epoch.saturating_add(1);
+                    let next = epoch.saturating_add(1);
                     let pause = wait.min(Duration::from_millis(200));
                     self.upstreams.map().wait_for(next, pause).await;
                 }
             }
-            let begun = self.try_begin(job, again.since, Instant::now(), (rank, lane));
+            let begun = self.try_begin(job, since, Instant::now(), (rank, lane));
             match begun.await {
                 Ok(came) => return came,
                 Err(next) => again = next,

@@ -15,7 +15,7 @@ mod upstream;
 mod writers;
 
 pub use flush::{Flush, Hidden};
-pub use forward::{Again, Came, Forwarded, Forwarder, Obstacle, envelope, is_repeatable};
+pub use forward::{Again, Came, Forwarded, Forwarder, envelope, is_repeatable};
 pub use map::Map;
 pub use stats::{Event, Events};
 pub use topology::{Topology, TopologyError};

@@ -20,10 +20,9 @@ pub struct Map {
     topology: watch::Sender<Option<Arc<Topology>>>,
     /// That of the topology, so that looking whether there is another one costs a load.
     epoch: AtomicU64,
-    /// The highest epoch that some member was seen to go by.
-    wanted: watch::Sender<u64>,
-    /// Since when a newer topology is wanted than the one in force.
-    lags_since: Mutex<Option<Instant>>,
+    /// The highest epoch that some member was seen to apply, and since when members apply a newer
+    /// one than the topology in force.
+    wanted: watch::Sender<(u64, Option<Instant>)>,
     applied_at: Mutex<Option<SystemTime>>,
     /// Clients of members by member id, on all reactors.
     clients: Mutex<Vec<(String, WeakClient)>>,
@@ -34,8 +33,7 @@ impl Default for Map {
         Self {
             topology: watch::Sender::new(None),
             epoch: AtomicU64::new(0),
-            wanted: watch::Sender::new(0),
-            lags_since: Mutex::default(),
+            wanted: watch::Sender::new((0, None)),
             applied_at: Mutex::default(),
             clients: Mutex::default(),
         }
@@ -62,10 +60,12 @@ impl Map {
         if is_newer {
             let topology = self.topology();
             *self.applied_at.lock() = Some(SystemTime::now());
-            let wanted = *self.wanted.borrow();
-            if topology.as_deref().is_some_and(|it| it.epoch() >= wanted) {
-                *self.lags_since.lock() = None;
-            }
+            self.wanted.send_if_modified(|(wanted, lags_since)| {
+                if self.epoch() >= *wanted {
+                    *lags_since = None;
+                }
+                false
+            });
             let serves = |id: &str| topology.as_deref().is_some_and(|it| serves(it, id));
             // A client that is registered from here on finds the new topology: see `register`.
             self.clients.lock().retain(|(id, client)| {
@@ -116,23 +116,22 @@ impl Map {
 
     /// A member was seen that applies the topology of this epoch.
     pub fn want(&self, epoch: u64) {
-        self.wanted.send_if_modified(|wanted| {
+        self.wanted.send_if_modified(|(wanted, lags_since)| {
+            // The epoch is looked at under the lock: `offer` replaces it first, and then clears the
+            // time.
+            if epoch > self.epoch() {
+                lags_since.get_or_insert_with(Instant::now);
+            }
             let is_more = epoch > *wanted;
             *wanted = epoch.max(*wanted);
             is_more
         });
-        // The topology is looked at under the lock: `offer` replaces it first, and then clears the
-        // time.
-        let mut lags_since = self.lags_since.lock();
-        if epoch > self.epoch() {
-            lags_since.get_or_insert_with(Instant::now);
-        }
     }
 
     /// How long ago a member was first seen that applies a newer topology; zero if none does.
     #[must_use]
     pub fn lag(&self, now: Instant) -> Duration {
-        let since = *self.lags_since.lock();
+        let (_, since) = *self.wanted.borrow();
         since.map_or(Duration::ZERO, |at| now.saturating_duration_since(at))
     }
 
@@ -150,7 +149,7 @@ impl Map {
         loop {
             let known = epoch(&told.borrow_and_update());
             // The sender is here.
-            let newest = *wanted.borrow_and_update();
+            let (newest, _) = *wanted.borrow_and_update();
             if newest <= known {
                 let _ = wanted.changed().await;
                 continue;

@@ -2,17 +2,17 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::Instant;
 
-use fonn_admin::HostNames;
-use fonn_auth::Security;
 use fonn_base::config::{Origin, Origins};
-use fonn_program::HttpConfig;
-use fonn_server::{ListenAddr, Service, Shared};
+use fonn_base::metrics::Metrics;
+use fonn_program::{CommonConfig, HttpConfig};
+use fonn_server::{ListenAddr, Server, Service, Shared};
 
 use crate::handler::{Front, Options};
 use crate::life::Times;
-use crate::server::{Bound, GatewayError};
+use crate::report::ToolsReport;
+use crate::server::{Bound, Gateway, GatewayError};
 use crate::service::Served;
 
 /// The part of all connections of the process that is kept for the client port: one of so many.
@@ -59,17 +59,16 @@ pub fn bind_default(config: &HttpConfig, origins: &Origins) -> Result<Option<Bou
     }
 }
 
-/// The front of what `shared` serves.
-#[must_use]
+/// The front of what `shared` serves. What it counts is in `metrics` and told by `tools`.
 pub fn front<S: Service>(
     shared: &Arc<Shared<S>>,
-    deadline: Duration,
-    hosts: HostNames,
-    security: Security,
+    common: &CommonConfig,
+    metrics: &Metrics,
+    tools: &ToolsReport,
 ) -> Front<Served<S>> {
     let options = Options {
-        deadline,
-        hosts,
+        deadline: common.http.deadline,
+        hosts: common.http_hosts(),
         connections_max: shared.connections_max - shared.connections_max / CLIENT_SHARES,
         times: Times {
             stall_max: shared.tuning().stall_max,
@@ -77,5 +76,23 @@ pub fn front<S: Service>(
             ..Times::default()
         },
     };
-    Front::new(Served::new(Arc::clone(shared)), security, options)
+    let served = Served::new(Arc::clone(shared));
+    let front = Front::new(served, shared.security.clone(), options);
+    front.register(metrics);
+    let counted = front.clone();
+    tools.open(move || counted.tool_uses());
+    front
+}
+
+/// Lets requests that are under way on both ports finish until `end`, and ends the threads of the
+/// ports. Blocks.
+pub fn drain<S: Service>(gateway: Option<Gateway>, server: Server<S>, end: Instant) {
+    let grace = || end.saturating_duration_since(Instant::now());
+    if let Some(gateway) = &gateway {
+        gateway.stop(grace());
+    }
+    server.drain(grace());
+    if let Some(gateway) = gateway {
+        gateway.join();
+    }
 }

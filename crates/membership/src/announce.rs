@@ -90,7 +90,7 @@ async fn send(
         (own.region.to_string(), writers.collect())
     };
     let request = AnnounceRequest {
-        ends: Some(participant.belonging.ends(raft_id)),
+        ends: Some(participant.identity.belonging().ends(raft_id)),
         region,
         writers,
     };

@@ -80,7 +80,7 @@ async fn is_wanted(participant: &Arc<Participant>, metrics: &Metrics) -> bool {
         }
         let address = node.addr.clone();
         let request = PreVoteRequest {
-            ends: Some(participant.belonging.ends(voter)),
+            ends: Some(participant.identity.belonging().ends(voter)),
             version: PAYLOAD_VERSION,
             last_log: last_log.clone(),
         };

@@ -64,7 +64,7 @@ async fn enter(participant: &Arc<Participant>) -> Result<u64, String> {
 /// Whether the member belongs to a cluster. A process that was killed may have agreed to one, and
 /// not have noted it for good.
 fn is_member(participant: &Participant) -> bool {
-    participant.belonging.cluster() != 0 || participant.state().cluster != 0
+    participant.identity.belonging().cluster() != 0 || participant.state().cluster != 0
 }
 
 /// Forms a cluster of one.
@@ -108,7 +108,7 @@ async fn announce(participant: &Arc<Participant>, addresses: &[String]) -> Resul
     let mut last = "no address to join at is known".to_owned();
     for address in addresses.iter().cloned().chain(known) {
         let request = JoinRequest {
-            cluster: participant.belonging.cluster(),
+            cluster: participant.identity.belonging().cluster(),
             id: own.id.clone(),
             raft_id: own.raft_id,
             client_address: own.client_address.clone(),

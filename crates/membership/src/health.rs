@@ -93,7 +93,7 @@ async fn ping(participant: Arc<Participant>, raft_id: RaftId, address: String) -
         (since, grants.question(), granted.unwrap_or(0))
     };
     let request = PingRequest {
-        ends: Some(participant.belonging.ends(raft_id)),
+        ends: Some(participant.identity.belonging().ends(raft_id)),
         version: participant.newest_version(),
         sequence,
         granted,

@@ -27,10 +27,8 @@ use super::election::LEASE;
 use super::participant::QUORUM_FRESH;
 use super::types::{Metrics, RaftId};
 
-/// A leader that a majority has answered within this time promises: as long as it decides.
-const PROMISE_FRESH: Duration = QUORUM_FRESH;
 /// Beyond the silence: how long a new leader waits for promises of the last one. Those are about a
-/// question that was got at most [`PROMISE_FRESH`] and the
+/// question that was got at most [`QUORUM_FRESH`] and the
 /// [deadline](super::detector::ANSWER_DEADLINE) of answers after a majority had answered it, and no
 /// leader is elected before the [`LEASE`] is over that this gave it.
 const NEW_LEADER_EXTRA: Duration = Duration::from_secs(1);
@@ -143,7 +141,7 @@ impl Role {
 
     /// Whether it may promise something.
     pub(super) fn promises(self) -> bool {
-        self.acked.is_some_and(|acked| acked <= PROMISE_FRESH)
+        self.acked.is_some_and(|acked| acked <= QUORUM_FRESH)
     }
 }
 

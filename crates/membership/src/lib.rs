@@ -33,12 +33,12 @@ mod listen;
 mod log_store;
 pub mod map;
 pub mod member;
+pub mod minor_version;
 mod network;
 mod participant;
 mod peers;
 pub mod placing;
 mod reconcile;
-pub mod release;
 mod service;
 #[cfg(test)]
 mod simulation;
@@ -89,10 +89,10 @@ use lease::{Grants, Role};
 use log_store::LogStore;
 use map::Map;
 use member::MemberInfo;
+use minor_version::MinorVersion;
 use network::Network;
 use participant::{Participant, leads};
 use peers::{MESSAGE_LEN_MAX, Peers};
-use release::Release;
 use service::Service;
 use state::{Change, State};
 use state_machine::StateMachine;
@@ -303,7 +303,6 @@ pub struct Standing {
 #[derive(Clone, Debug)]
 pub struct Cluster {
     participant: Arc<Participant>,
-    address: SocketAddr,
 }
 
 impl Cluster {
@@ -324,7 +323,7 @@ impl Cluster {
         let listener = listen(options.listen).await?;
         let address = listener.local_addr()?;
         let (dir, id, store_pool) = (options.dir.clone(), options.id.clone(), pool.clone());
-        let release = Release::of(&options.version);
+        let version = MinorVersion::of(&options.version);
         let is_return = options.start == Start::Join(Vec::new());
         let open = move || -> Result<_, ClusterError> {
             let identity = Identity::open(&dir, &id)?;
@@ -337,12 +336,11 @@ impl Cluster {
             Ok((
                 identity,
                 log,
-                StateMachine::open(&dir, store_pool, release)?,
+                StateMachine::open(&dir, store_pool, version)?,
             ))
         };
         let (identity, log, machine) = run_blocking(&pool, open).await??;
-        let belonging = identity.belonging().clone();
-        let info = info(&options, belonging.raft_id(), address)?;
+        let info = info(&options, identity.belonging().raft_id(), address)?;
         let peers = Peers::new(
             options.tls.clone(),
             #[cfg(test)]
@@ -350,11 +348,11 @@ impl Cluster {
         );
         let network = Network {
             peers: peers.clone(),
-            belonging: belonging.clone(),
+            belonging: identity.belonging().clone(),
         };
         let (states, past) = (machine.subscribe(), machine.past());
         let config = Arc::new(raft_config()?);
-        let raft = Raft::new(belonging.raft_id(), config, network, log.clone(), machine)
+        let raft = Raft::new(info.raft_id, config, network, log.clone(), machine)
             .await
             .map_err(|error| ClusterError::Raft(error.to_string()))?;
         let state = Arc::clone(&states.borrow());
@@ -367,7 +365,6 @@ impl Cluster {
             options,
             info,
             identity,
-            belonging,
             raft,
             log,
             pool,
@@ -398,10 +395,7 @@ impl Cluster {
         tasks.spawn("cluster-accept", OnShutdown::Abort, accept);
         let incoming = ReceiverStream::new(incoming);
         tasks.spawn("cluster-serve", OnShutdown::Wait, serve(it(), incoming));
-        Ok(Self {
-            participant,
-            address,
-        })
+        Ok(Self { participant })
     }
 
     /// Its name.
@@ -452,12 +446,6 @@ impl Cluster {
     #[must_use]
     pub fn client_address(&self) -> &str {
         &self.participant.info.client_address
-    }
-
-    /// Where it listens for other members.
-    #[must_use]
-    pub const fn address(&self) -> SocketAddr {
-        self.address
     }
 
     /// The map that was agreed on last, and each newer one. Of epoch 0 before the member has
@@ -511,7 +499,7 @@ impl Cluster {
         let membership = metrics.membership_config.membership();
         let leader_silence = participant.heard(&metrics).elapsed();
         Status {
-            cluster: participant.belonging.cluster(),
+            cluster: participant.identity.belonging().cluster(),
             epoch: state.epoch,
             term: metrics.current_term,
             // raft forgets its leader when another term begins, and there is none without a

@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 
-use fonn_base::hlc::VersionRange;
 use fonn_proto::member::Member;
 use fonn_proto::placement::{Owners, SLOT_COUNT};
 use fonn_replication::Slot;
@@ -18,8 +17,6 @@ pub struct Map {
     pub cluster: u64,
     /// The version; a higher one is newer.
     pub epoch: u64,
-    /// The versions that members may give, as far as this was known when the map was made.
-    pub versions: VersionRange,
     /// Owners that each slot should have.
     pub replicas: u8,
     /// Whether the members copy slots for another layout, or another one is due.
@@ -56,7 +53,6 @@ impl Map {
         Self {
             cluster: state.cluster,
             epoch: state.epoch,
-            versions: state.versions,
             replicas: state.replicas,
             is_moving: state.is_moving(),
             members,
@@ -96,7 +92,6 @@ pub(super) fn members(state: &State) -> Vec<Member> {
         weight: member.info.weight.into(),
         share: state.placing.weight(member.number).into(),
         state: member.state(),
-        incarnation: member.incarnation,
         version: member.info.version.clone(),
     };
     state.members.values().map(shown).collect()

@@ -99,8 +99,6 @@ pub enum Phase {
 pub struct Member {
     /// What it said of itself.
     pub info: MemberInfo,
-    /// 1 for its first disk, one more for each further one.
-    pub incarnation: u64,
     /// By which layouts and the replication core name it. A number is given to another member when
     /// no layout has it any more.
     pub number: u8,

@@ -17,7 +17,6 @@ use fonn_base::tasks::{OnShutdown, Tasks};
 use fonn_proto::grpc::v1::ProposeRequest;
 use fonn_proto::grpc::v1::members_client::MembersClient;
 
-use super::belonging::Belonging;
 use super::detector::Detector;
 use super::election::defended;
 use super::identity::Identity;
@@ -43,7 +42,8 @@ const LEAVING_PERIOD: Duration = Duration::from_millis(50);
 /// Beyond twice the silence after which a member is down: the promise is over long before, unless
 /// this member ceases to lead.
 const LEAVING_EXTRA: Duration = Duration::from_secs(2);
-/// A leader that a majority has answered within this time decides; past it, it may be cut off.
+/// A leader that a majority has answered within this time decides and promises. Past it, it may be
+/// cut off.
 pub(super) const QUORUM_FRESH: Duration = Duration::from_secs(1);
 
 /// One member: its raft participant and what is known around it.
@@ -52,7 +52,6 @@ pub(super) struct Participant {
     /// What it says of itself.
     pub(super) info: MemberInfo,
     pub(super) identity: Identity,
-    pub(super) belonging: Belonging,
     pub(super) raft: Raft,
     pub(super) log: LogStore,
     pub(super) pool: BlockingPool,
@@ -90,7 +89,7 @@ impl Participant {
     }
 
     pub(super) const fn raft_id(&self) -> RaftId {
-        self.belonging.raft_id()
+        self.identity.belonging().raft_id()
     }
 
     /// The other members, with their addresses.
@@ -209,10 +208,9 @@ impl Participant {
             Some((id, _)) if id == self.raft_id() => self.propose_here(change.clone(), left).await,
             Some((_, address)) => {
                 let request = ProposeRequest {
-                    cluster: self.belonging.cluster(),
+                    cluster: self.identity.belonging().cluster(),
                     version: PAYLOAD_VERSION,
                     change: json(change).map_err(refused_or_unavailable)?,
-                    forwarded: true,
                 };
                 let call = |channel| async move { client(channel).propose(request).await };
                 let answer = self.peers.call(&address, left, call).await;

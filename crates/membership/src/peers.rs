@@ -3,18 +3,16 @@
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use fonn_admin::Liveness;
-use fonn_auth::tls::{self, Side, Tls, Watched};
+use fonn_admin::{ChannelError, Liveness, member_stream};
+use fonn_auth::tls::{Tls, Watched};
+use fonn_base::boxed::BoxFuture;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
 use tonic::codegen::Service;
 use tonic::codegen::http::Uri;
 use tonic::transport::{Channel, Endpoint};
@@ -117,27 +115,17 @@ struct Connector {
 
 impl Service<Uri> for Connector {
     type Response = TokioIo<Watched<TcpStream>>;
-    type Error = io::Error;
-    type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
+    type Error = ChannelError;
+    type Future = BoxFuture<'static, Result<Self::Response, ChannelError>>;
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ChannelError>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, _: Uri) -> Self::Future {
         let (address, tls) = (Arc::clone(&self.address), Arc::clone(&self.tls));
         Box::pin(async move {
-            let unusable = |what: &str| io::Error::new(io::ErrorKind::InvalidInput, what);
-            // Each time anew: the certificate may have been renewed.
-            let config = tls.client();
-            let config = config.ok_or_else(|| unusable("there is no authority of members"))?;
-            let name = tls::server_name(&address);
-            let name = name.ok_or_else(|| unusable("no certificate can be for this address"))?;
-            let stream = TcpStream::connect(&*address).await?;
-            stream.set_nodelay(true)?;
-            let connector = TlsConnector::from(config);
-            let stream = connector.connect(name.clone(), stream).await?;
-            let stream = Watched::new(stream, &tls, Side::Server(name))?;
+            let stream = member_stream(&address, &tls).await?;
             Ok(TokioIo::new(stream))
         })
     }

@@ -41,7 +41,7 @@ impl Raft for Service {
         request: Request<v1::RaftRequest>,
     ) -> Result<Response<v1::RaftResponse>, Status> {
         let request = request.into_inner();
-        self.0.belonging.check(request.ends.as_ref())?;
+        self.0.identity.belonging().check(request.ends.as_ref())?;
         let append: AppendEntriesRequest<TypeConfig> = parse(request.version, &request.payload)?;
         let result = self.0.raft.append_entries(append).await;
         if matches!(&result, Ok(response) if !matches!(response, AppendEntriesResponse::HigherVote(_)))
@@ -56,7 +56,7 @@ impl Raft for Service {
         request: Request<v1::RaftRequest>,
     ) -> Result<Response<v1::RaftResponse>, Status> {
         let request = request.into_inner();
-        self.0.belonging.check(request.ends.as_ref())?;
+        self.0.identity.belonging().check(request.ends.as_ref())?;
         let mut vote: VoteRequest<u64> = parse(request.version, &request.payload)?;
         // Raft compares with all of the log, and is told what suffices where less is to be
         // defended. If the log grows meanwhile, it does not suffice any more.
@@ -72,7 +72,7 @@ impl Raft for Service {
         request: Request<v1::PreVoteRequest>,
     ) -> Result<Response<v1::PreVoteResponse>, Status> {
         let request = request.into_inner();
-        self.0.belonging.check(request.ends.as_ref())?;
+        self.0.identity.belonging().check(request.ends.as_ref())?;
         let candidate: Option<LogId> = parse(request.version, &request.last_log)?;
         let voter = Voter {
             heard: self.0.heard(&self.0.metrics()),
@@ -87,7 +87,7 @@ impl Raft for Service {
         request: Request<v1::SnapshotRequest>,
     ) -> Result<Response<v1::RaftResponse>, Status> {
         let request = request.into_inner();
-        self.0.belonging.check(request.ends.as_ref())?;
+        self.0.identity.belonging().check(request.ends.as_ref())?;
         // The offset becomes a length in memory.
         if request.offset.saturating_add(request.data.len() as u64) > snapshot::LEN_MAX {
             let why = format!("a snapshot is longer than {} bytes", snapshot::LEN_MAX);
@@ -125,7 +125,7 @@ impl Members for Service {
         request: Request<v1::JoinRequest>,
     ) -> Result<Response<v1::JoinResponse>, Status> {
         let mut request = request.into_inner();
-        let cluster = self.0.belonging.check_wanted(request.cluster)?;
+        let cluster = self.0.identity.belonging().check_wanted(request.cluster)?;
         let info = info(&request)?;
         match self.0.leader() {
             Some((leader, _)) if leader == self.0.raft_id() => {
@@ -148,11 +148,11 @@ impl Members for Service {
         request: Request<v1::ProposeRequest>,
     ) -> Result<Response<v1::ProposeResponse>, Status> {
         let request = request.into_inner();
-        self.0.belonging.check_cluster(request.cluster)?;
+        self.0.identity.belonging().check_cluster(request.cluster)?;
         let change: Change = parse(request.version, &request.change)?;
         if change.is_unknown() {
             return Err(Status::invalid_argument(
-                "this member, which leads or was asked, does not know the change: upgrade it first",
+                "this member, which was asked as the leader, does not know the change: upgrade it first",
             ));
         }
         if change.concerns_users() && self.0.options.tls.is_none() {
@@ -161,10 +161,7 @@ impl Members for Service {
                 "users are agreed on by members that know each other by certificates: --tls-client-ca",
             ));
         }
-        let epoch = match request.forwarded {
-            true => self.0.propose_here(change, CHANGE_DEADLINE).await?,
-            false => self.0.propose(change, CHANGE_DEADLINE).await?,
-        };
+        let epoch = self.0.propose_here(change, CHANGE_DEADLINE).await?;
         Ok(Response::new(v1::ProposeResponse { epoch }))
     }
 
@@ -173,20 +170,19 @@ impl Members for Service {
         request: Request<v1::PingRequest>,
     ) -> Result<Response<v1::PingResponse>, Status> {
         let request = request.into_inner();
-        self.0.belonging.check(request.ends.as_ref())?;
+        self.0.identity.belonging().check(request.ends.as_ref())?;
         let from = request.ends.as_ref().map_or(0, |ends| ends.source);
         // A member whose raft has stopped (its disk failed) follows no map any more.
         if let Err(error) = self.0.metrics().running_state {
             return Err(Status::unavailable(error.to_string()));
         }
-        let epoch = self.0.states.borrow().epoch;
         self.0.hear_version(from, request.version);
         let silence = self.0.state().down_after();
         let mut lease = self.0.lease.lock();
         lease.hear(&request, silence, Instant::now());
         drop(lease);
         let version = self.0.newest_version();
-        Ok(Response::new(v1::PingResponse { epoch, version }))
+        Ok(Response::new(v1::PingResponse { version }))
     }
 
     async fn announce(
@@ -194,7 +190,7 @@ impl Members for Service {
         request: Request<v1::AnnounceRequest>,
     ) -> Result<Response<v1::AnnounceResponse>, Status> {
         let request = request.into_inner();
-        self.0.belonging.check(request.ends.as_ref())?;
+        self.0.identity.belonging().check(request.ends.as_ref())?;
         self.0.hear_announcement(&request)?;
         Ok(Response::new(v1::AnnounceResponse {}))
     }
@@ -204,7 +200,7 @@ impl Members for Service {
         request: Request<v1::MapRequest>,
     ) -> Result<Response<Self::MapStream>, Status> {
         let wanted = request.into_inner().cluster;
-        self.0.belonging.check_wanted(wanted)?;
+        self.0.identity.belonging().check_wanted(wanted)?;
         let maps = WatchStream::new(self.0.maps.clone())
             .filter(|map| map.epoch > 0)
             .map(|map| message(&map));
@@ -216,7 +212,7 @@ impl Members for Service {
         request: Request<v1::UsersRequest>,
     ) -> Result<Response<Self::UsersStream>, Status> {
         let wanted = request.into_inner().cluster;
-        self.0.belonging.check_wanted(wanted)?;
+        self.0.identity.belonging().check_wanted(wanted)?;
         if self.0.options.tls.is_none() {
             let why = "members know each other by no certificate: start them with --tls-client-ca";
             return Err(Status::failed_precondition(why));

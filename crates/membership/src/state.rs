@@ -27,8 +27,8 @@ use fonn_replication::{Change as SlotChange, Epoch, MemberId, Status};
 use serde::{Deserialize, Serialize};
 
 use super::member::{Member, MemberInfo, Phase};
+use super::minor_version::MinorVersion;
 use super::placing::{Place, Placing};
-use super::release::Release;
 use super::types::RaftId;
 
 /// Most members, those removed not counted: as many as there are numbers for the replication core.
@@ -78,10 +78,10 @@ pub struct State {
     pub users: BTreeMap<String, Record>,
     /// Counts the changes of users and namespaces.
     pub users_revision: u64,
-    /// The release that a member has to be of at least to understand this state: that with which
+    /// The version that a member has to be of at least to understand this state: that with which
     /// the newest of the changes came that were made. A member of an older one is not taken in.
-    #[serde(default, skip_serializing_if = "Release::is_first")]
-    pub needs: Release,
+    #[serde(default, skip_serializing_if = "MinorVersion::is_first")]
+    pub needs: MinorVersion,
 }
 
 /// A member that was removed.
@@ -89,7 +89,6 @@ pub struct State {
 struct Removed {
     id: String,
     raft_id: RaftId,
-    incarnation: u64,
 }
 
 /// A text that is opaque to the state machine, and never shown: there are hashes of passwords in
@@ -203,9 +202,9 @@ pub enum Change {
 }
 
 impl Change {
-    /// The release with which this kind of change came. A change that adds a kind says so here; no
+    /// The version with which this kind of change came. A change that adds a kind says so here; no
     /// kind ever gets a new field or another meaning, since older members would leave it out.
-    const fn since(&self) -> Release {
+    const fn since(&self) -> MinorVersion {
         match self {
             Self::Form { .. }
             | Self::Join(_)
@@ -221,9 +220,9 @@ impl Change {
             | Self::SetWeight { .. }
             | Self::SetReplicas(_)
             | Self::ExtendVersions { .. }
-            | Self::PutTogether { .. } => Release::FIRST,
+            | Self::PutTogether { .. } => MinorVersion::FIRST,
             // A newer one than this, whichever.
-            Self::Unknown(_) => Release(u16::MAX, u16::MAX),
+            Self::Unknown(_) => MinorVersion(u16::MAX, u16::MAX),
         }
     }
 
@@ -356,12 +355,12 @@ impl State {
         members.find(|member| member.info.raft_id == raft_id)
     }
 
-    /// The lowest release of all members, those that are down among them.
+    /// The lowest version of all members, those that are down among them.
     #[must_use]
-    pub fn lowest(&self) -> Release {
+    pub fn lowest(&self) -> MinorVersion {
         let members = self.members.values();
         members
-            .map(|member| Release::of(&member.info.version))
+            .map(|member| MinorVersion::of(&member.info.version))
             .min()
             .unwrap_or_default()
     }
@@ -369,11 +368,11 @@ impl State {
     /// Refuses a change that not every member knows. The leader asks before it proposes one, and
     /// all members when they apply it: an older member may have been taken in between.
     pub(super) fn check_known(&self, change: &Change) -> Result<(), Refusal> {
-        self.check_release(change.since())
+        self.check_version(change.since())
     }
 
-    fn check_release(&self, since: Release) -> Result<(), Refusal> {
-        let is_older = |member: &&Member| Release::of(&member.info.version) < since;
+    fn check_version(&self, since: MinorVersion) -> Result<(), Refusal> {
+        let is_older = |member: &&Member| MinorVersion::of(&member.info.version) < since;
         match self.members.values().find(is_older) {
             None => Ok(()),
             Some(member) => Err(Refusal::NotKnown {
@@ -385,7 +384,7 @@ impl State {
 
     fn change(&mut self, change: Change) -> Result<Effect, Refusal> {
         let since = change.since();
-        self.check_release(since)?;
+        self.check_version(since)?;
         let effect = self.change_known(change)?;
         self.needs = self.needs.max(since);
         Ok(effect)
@@ -495,7 +494,6 @@ impl State {
         self.placing = Placing::new(1, vec![place]);
         // What it has is all that there is.
         let member = Member {
-            incarnation: 1,
             number: 0,
             phase: Phase::Active,
             status: Status::InSync,
@@ -511,7 +509,7 @@ impl State {
 
     fn join(&mut self, info: MemberInfo) -> Result<Effect, Refusal> {
         info.validate().map_err(Refusal::Invalid)?;
-        if Release::of(&info.version) < self.needs {
+        if MinorVersion::of(&info.version) < self.needs {
             let why = format!(
                 "version {:?} does not understand what this cluster has agreed on: start the node with {} or newer",
                 info.version, self.needs
@@ -552,12 +550,7 @@ impl State {
             Some(member) => member.number,
             None => self.free_number().ok_or(full("members", MEMBERS_MAX))?,
         };
-        let removed = self.removed.iter().rfind(|it| it.id == info.id);
-        let last = known
-            .map(|it| it.incarnation)
-            .or(removed.map(|it| it.incarnation));
         let member = Member {
-            incarnation: last.unwrap_or(0) + 1,
             number,
             // A lost disk changes no layout: the member copies its slots again.
             phase: known.map_or(Phase::Joining, |it| it.phase),
@@ -596,14 +589,10 @@ impl State {
         self.keep_an_active_one(id)?;
         let number = MemberId(self.member(id)?.number);
         self.change_slots(&SlotChange::Down(number));
-        if let Some(Member {
-            info, incarnation, ..
-        }) = self.members.remove(id)
-        {
+        if let Some(Member { info, .. }) = self.members.remove(id) {
             self.removed.push(Removed {
                 id: info.id,
                 raft_id: info.raft_id,
-                incarnation,
             });
         }
         if self.removed.len() > REMOVED_MAX {

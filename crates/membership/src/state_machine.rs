@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::file_error::FileError;
-use super::release::Release;
+use super::minor_version::MinorVersion;
 use super::snapshot::{self, Stored};
 use super::state::{Outcome, State};
 use super::types::{
@@ -36,7 +36,7 @@ pub(super) struct StateMachine {
     saved: Arc<Mutex<Option<LogId>>>,
     pool: BlockingPool,
     /// Of this software.
-    release: Release,
+    version: MinorVersion,
 }
 
 /// The states of the last epochs, one each, with the range of versions that the epoch had last: a
@@ -79,11 +79,11 @@ struct Applied {
 }
 
 impl StateMachine {
-    /// Loads the snapshot in `dir` as software of `release`; blocks.
+    /// Loads the snapshot in `dir` as software of `version`; blocks.
     pub(super) fn open(
         dir: &Path,
         pool: BlockingPool,
-        release: Release,
+        version: MinorVersion,
     ) -> Result<Self, FileError> {
         let applied = match snapshot::load(dir)? {
             None => Applied::default(),
@@ -95,7 +95,7 @@ impl StateMachine {
                 Applied {
                     last: stored.meta.last_log_id,
                     membership: stored.meta.last_membership,
-                    state: read(&stored.state, release).map_err(newer)?,
+                    state: read(&stored.state, version).map_err(newer)?,
                 }
             }
         };
@@ -110,7 +110,7 @@ impl StateMachine {
             dir: Arc::new(dir.to_owned()),
             saved,
             pool,
-            release,
+            version,
         })
     }
 
@@ -165,7 +165,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         for entry in entries {
             if let EntryPayload::Normal(change) = &entry.payload
                 && change.is_unknown()
-                && applied.state.lowest() > self.release
+                && applied.state.lowest() > self.version
             {
                 // By what was agreed on all members know it, so the others have made it.
                 let why = "the cluster agreed on what this version does not know: start the newer one again";
@@ -211,7 +211,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         data: Box<Cursor<Vec<u8>>>,
     ) -> Result<(), StorageError> {
         let data = data.into_inner();
-        let state = read(&data, self.release).map_err(|error| {
+        let state = read(&data, self.version).map_err(|error| {
             StorageIOError::read_snapshot(Some(meta.signature()), AnyError::error(error))
         })?;
         let stored = Stored {
@@ -271,13 +271,13 @@ impl RaftSnapshotBuilder<TypeConfig> for StateMachine {
     }
 }
 
-/// The state that a snapshot has the JSON of, if software of that release understands all of it.
-fn read(json: &[u8], release: Release) -> Result<State, String> {
+/// The state that a snapshot has the JSON of, if software of that version understands all of it.
+fn read(json: &[u8], version: MinorVersion) -> Result<State, String> {
     let state: State = serde_json::from_slice(json).map_err(|error| error.to_string())?;
-    if state.needs > release {
+    if state.needs > version {
         let needs = state.needs;
         return Err(format!(
-            "the cluster needs version {needs} or newer, not {release}"
+            "the cluster needs version {needs} or newer, not {version}"
         ));
     }
     Ok(state)

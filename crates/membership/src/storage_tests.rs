@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use super::file_error::FileError;
 use super::log_store::LogStore;
 use super::member::MemberInfo;
-use super::release::Release;
+use super::minor_version::MinorVersion;
 use super::snapshot;
 use super::state::Change;
 use super::state_machine::StateMachine;
@@ -26,7 +26,10 @@ fn pool() -> BlockingPool {
 fn open(dir: &Path) -> (LogStore, StateMachine) {
     let pool = pool();
     let log = LogStore::open(dir, pool.clone()).unwrap();
-    (log, StateMachine::open(dir, pool, Release(0, 1)).unwrap())
+    (
+        log,
+        StateMachine::open(dir, pool, MinorVersion(0, 1)).unwrap(),
+    )
 }
 
 struct Builder;
@@ -254,7 +257,7 @@ async fn a_snapshot_that_needs_a_newer_version_is_refused() {
     machine.apply([form()]).await.unwrap();
     let snapshot = machine.build_snapshot().await.unwrap();
     let mut state = (**machine.subscribe().borrow()).clone();
-    state.needs = Release(0, 2);
+    state.needs = MinorVersion(0, 2);
     state.replicas = 3;
     let newer = serde_json::to_vec(&state).unwrap();
     let refused = machine
@@ -269,7 +272,7 @@ async fn a_snapshot_that_needs_a_newer_version_is_refused() {
     for state in [newer, b"{\"phases\":7}".to_vec()] {
         let meta = snapshot.meta.clone();
         super::snapshot::save(dir.path(), &super::snapshot::Stored { meta, state }).unwrap();
-        let opened = StateMachine::open(dir.path(), pool(), Release(0, 1));
+        let opened = StateMachine::open(dir.path(), pool(), MinorVersion(0, 1));
         assert!(matches!(opened, Err(FileError::Newer { .. })), "{opened:?}");
     }
 }

@@ -1,6 +1,5 @@
 //! Maps made by hand, as members have them.
 
-use fonn_base::hlc::VersionRange;
 use fonn_proto::member::{Member, MemberState};
 use fonn_proto::placement::{Placed, SLOT_COUNT, Table};
 
@@ -14,7 +13,6 @@ pub fn member(id: &str, client_address: &str, state: MemberState, weight: u16) -
         weight: weight.into(),
         share: weight.into(),
         state,
-        incarnation: 1,
         ..Member::default()
     }
 }
@@ -32,7 +30,6 @@ pub fn map(epoch: u64, replicas: u8, members: Vec<Member>) -> Map {
     Map {
         cluster: 1,
         epoch,
-        versions: VersionRange::default(),
         replicas,
         is_moving: false,
         owners: match Table::new(&placed, usize::from(replicas)) {

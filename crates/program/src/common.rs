@@ -1,12 +1,13 @@
 //! The settings that node and router have in common: listeners, access, threads and logs.
 
+use std::io;
 use std::path::PathBuf;
 
 use fonn_admin::{HostName, HostNames};
 use fonn_base::config::ConfigError;
 use fonn_base::duration::Span;
 use fonn_base::telemetry::{LogFilter, LogFormat};
-use fonn_server::ListenAddr;
+use fonn_server::{ListenAddr, Listener};
 use serde::Deserialize;
 
 use crate::fields::{AdminAddr, one_or_many, threads};
@@ -152,6 +153,17 @@ impl CommonConfig {
             log: log.log.clone().unwrap_or_default(),
             log_format: log.log_format.unwrap_or_default(),
         })
+    }
+
+    /// Binds the listeners of the client protocols, and tells their names.
+    ///
+    /// # Errors
+    /// If an address cannot be had, with the address in the message.
+    pub fn bind(&self) -> io::Result<(Vec<Listener>, Vec<String>)> {
+        let listeners = self.listen.iter().map(Listener::bind);
+        let listeners = listeners.collect::<io::Result<Vec<_>>>()?;
+        let names = listeners.iter().map(Listener::local_name).collect();
+        Ok((listeners, names))
     }
 
     /// All names by which the admin port answers without TLS; `advertised` is where the program

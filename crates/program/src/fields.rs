@@ -8,6 +8,19 @@ use fonn_base::size::{Budget, ByteCount};
 use fonn_server::ListenAddr;
 use serde::{Deserialize, Deserializer};
 
+/// Reads settings of these types from their texts, by `FromStr`.
+#[macro_export]
+macro_rules! from_text {
+    ($($name:ty),*) => {$(
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = <String as serde::Deserialize<'de>>::deserialize(deserializer)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    )*};
+}
+
 /// An address for the admin port: HOST:PORT.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdminAddr(pub String);
@@ -23,13 +36,7 @@ impl FromStr for AdminAddr {
     }
 }
 
-impl<'de> Deserialize<'de> for AdminAddr {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(serde::de::Error::custom)
-    }
-}
+from_text!(AdminAddr);
 
 /// Reads a string, or a list of strings, as values that have a text form.
 ///

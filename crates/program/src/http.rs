@@ -7,7 +7,6 @@ use std::time::Duration;
 use fonn_base::config::ConfigError;
 use fonn_base::duration::Span;
 use fonn_server::ListenAddr;
-use serde::{Deserialize, Deserializer};
 
 /// How long a read may take if nothing else is said.
 const DEADLINE: Duration = Duration::from_secs(2);
@@ -35,13 +34,7 @@ impl FromStr for HttpAddr {
     }
 }
 
-impl<'de> Deserialize<'de> for HttpAddr {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(serde::de::Error::custom)
-    }
-}
+crate::from_text!(HttpAddr);
 
 impl fmt::Display for HttpAddr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -102,15 +102,6 @@ impl<'t> ShardGuard<'t> {
         self.shard.remove(id.0);
     }
 
-    /// Removes an entry that the caller found expired, and counts it as such.
-    ///
-    /// # Panics
-    /// If it was removed already.
-    pub fn expire(&mut self, id: SlotId) {
-        self.shard.remove(id.0);
-        self.shard.counters.expired += 1;
-    }
-
     /// Changes an entry's facts. Value, recency, dirtiness and the fetched mark stay. Allocates
     /// only when flags, writer, CAS token or expiry become present or absent.
     ///

@@ -606,19 +606,6 @@ fn random_keys_are_of_the_space_and_alive() {
 }
 
 #[test]
-fn an_expired_entry_that_the_caller_met_is_counted() {
-    let tier = tier(1 << 20, LruMode::Strict);
-    put(&tier, b"key", b"v", 0);
-    let hash = tier.hash(SPACE, b"key");
-    let mut shard = tier.lock(hash);
-    let id = shard.find(hash, SPACE, b"key").unwrap();
-    shard.expire(id);
-    drop(shard);
-    assert_eq!((tier.stats().counters.expired, tier.used()), (1, 0));
-    assert!(tier.is_empty());
-}
-
-#[test]
 fn the_hash_depends_on_seed_space_and_key() {
     let one = tier(1 << 20, LruMode::Strict);
     let other = RamTier::new(RamOptions {

@@ -9,8 +9,8 @@ use crate::slot::{Step, Transition};
 use crate::sync::Copying;
 use crate::write::{Pending, WriteId};
 use crate::{
-    Body, Change, Command, Disk, Epoch, Event, MemberId, Message, Role, Rule, Rules, Slot, SlotSet,
-    SlotState, Status, Topology,
+    Body, Change, Command, Disk, Epoch, Event, MemberId, Message, Role, Rule, Rules, Saved, Slot,
+    SlotSet, SlotState, Status, Topology,
 };
 
 /// Limits and periods.
@@ -92,7 +92,6 @@ impl<E: Clone> Core<E> {
             }
             Event::Message(message) => self.receive(now, message, out),
             Event::Write { request, record } => self.write(now, request, record, out),
-            Event::PageRead { to, page } => self.send_page(to, page, out),
             Event::Cleared(attempt) => self.take_cleared(now, attempt, out),
             Event::Evicted { through } => self.evicted = self.evicted.max(through),
             Event::Timer => self.tick(now, out),
@@ -180,9 +179,6 @@ impl<E: Clone> Core<E> {
             Body::Write(record) if takes_writes => self.take_write(from, record, out),
             Body::Ack { slot, version } if takes_writes => {
                 self.take_ack(now, from, (version, slot), out);
-            }
-            Body::PageRequest(request) if epoch == self.applied => {
-                self.answer_page_request(from, request, out);
             }
             Body::Page(page) if epoch == self.applied => self.take_page(now, page, out),
             Body::Incomplete { request, slots } if epoch == self.applied => {
@@ -272,12 +268,6 @@ impl<E: Clone> Core<E> {
 }
 
 impl<E> Core<E> {
-    /// The member itself.
-    #[must_use]
-    pub fn me(&self) -> MemberId {
-        self.config.me
-    }
-
     /// The epoch that the member has applied.
     #[must_use]
     pub fn applied(&self) -> Epoch {
@@ -295,6 +285,16 @@ impl<E> Core<E> {
     #[must_use]
     pub fn slots(&self) -> &[SlotState] {
         &self.slots
+    }
+
+    /// What [`Command::Save`] of all slots makes durable.
+    #[must_use]
+    pub fn saved(&self) -> Saved {
+        Saved {
+            applied: self.applied,
+            is_fit: self.fit,
+            slots: self.slots.clone(),
+        }
     }
 
     /// The slots with their states.

@@ -112,7 +112,8 @@ pub enum Body<E> {
         /// The version.
         version: Version,
     },
-    /// A learner asks for a page.
+    /// A learner asks for a page. The shell of the primary answers with one of the two next bodies
+    /// ([`Core::incomplete`](crate::Core::incomplete)).
     PageRequest(PageRequest),
     /// A page.
     Page(Page<E>),
@@ -153,13 +154,6 @@ pub enum Event<E> {
         request: RequestId,
         /// What the store has, with the epoch that was applied when the write was admitted.
         record: Record<E>,
-    },
-    /// The shell has read a page of the store for a learner.
-    PageRead {
-        /// The learner.
-        to: MemberId,
-        /// The page.
-        page: Page<E>,
     },
     /// What [`Command::Clear`] names is gone.
     Cleared(Attempt),
@@ -206,13 +200,6 @@ pub enum Command<E> {
     /// slots. Later commands take effect only when it is durable. Until the first such command of
     /// all slots is durable, the next start is as unclean as that of this process.
     Save(Option<SlotSet>),
-    /// Read a page of the store and return it with [`Event::PageRead`].
-    ReadPage {
-        /// The learner.
-        to: MemberId,
-        /// What it asks for.
-        request: PageRequest,
-    },
     /// Answer a client.
     Answer(RequestId, Reply),
     /// Propose [`Change::Sync`] or [`Change::InSync`] of this member.

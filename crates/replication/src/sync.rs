@@ -154,45 +154,24 @@ impl<E: Clone> Core<E> {
         self.copying = copying;
     }
 
-    /// The requested slots that this member cannot feed, because its log misses changes since.
-    /// `None` if it is not the primary of all of them, or not in sync.
-    fn incomplete(&self, request: &PageRequest) -> Option<SlotSet> {
+    /// Which of some slots this member cannot feed after an epoch, because its log misses changes
+    /// since. `None` if it is not the primary of all of them, or not in sync.
+    ///
+    /// The shell asks when a learner wants a page under the epoch that both have applied. It asks
+    /// again when it has read the page, because the log may lose changes meanwhile. It sends the
+    /// page if all slots are complete, and [`Body::Incomplete`] if some are not. It sends no page
+    /// for `None`.
+    #[must_use]
+    pub fn incomplete(&self, slots: &SlotSet, after: Option<Epoch>) -> Option<SlotSet> {
         let mut incomplete = SlotSet::new();
-        for &slot in &request.slots {
+        for &slot in slots {
             let state = self.slots.get(slot.index()).filter(|state| state.leads())?;
             let feeds = |after: Epoch| state.floor <= after.next() && self.evicted <= after;
-            if !request.after.is_none_or(feeds) && self.config.rules.hold(Rule::CompleteFeed) {
+            if !after.is_none_or(feeds) && self.config.rules.hold(Rule::CompleteFeed) {
                 incomplete.insert(slot);
             }
         }
         Some(incomplete)
-    }
-
-    /// The primary answers a request for a page.
-    pub(crate) fn answer_page_request(
-        &self,
-        to: MemberId,
-        request: PageRequest,
-        out: &mut Vec<Command<E>>,
-    ) {
-        match self.incomplete(&request) {
-            Some(slots) if slots.is_empty() => out.push(Command::ReadPage { to, request }),
-            Some(slots) => self.send(to, Body::Incomplete { request, slots }, out),
-            None => {}
-        }
-    }
-
-    /// The primary sends a page. The log may have lost changes while the page was read, so the
-    /// check is made again.
-    pub(crate) fn send_page(&self, to: MemberId, page: Page<E>, out: &mut Vec<Command<E>>) {
-        match self.incomplete(&page.request) {
-            Some(slots) if slots.is_empty() => self.send(to, Body::Page(page), out),
-            Some(slots) => {
-                let request = page.request;
-                self.send(to, Body::Incomplete { request, slots }, out);
-            }
-            None => {}
-        }
     }
 
     /// Whether the member waits for the page of a request under an epoch. A shell may store the

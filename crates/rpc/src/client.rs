@@ -54,14 +54,13 @@ pub struct Timing {
 }
 
 /// How a member does.
+#[cfg(any(test, feature = "test-util"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Health {
     /// Whether it may be asked.
     pub breaker: Position,
     /// Replies it owes.
     pub in_flight: usize,
-    /// Mean time to a reply, as a moving average; zero before the first one.
-    pub latency: Duration,
 }
 
 impl Member {
@@ -269,6 +268,7 @@ impl Client {
     }
 
     /// How the member does, as seen from here.
+    #[cfg(any(test, feature = "test-util"))]
     #[must_use]
     pub fn health(&self) -> Health {
         let handle = &*self.0;
@@ -276,7 +276,6 @@ impl Client {
         Health {
             breaker: handle.member.breaker.lock().0.position(),
             in_flight: handle.lanes().map(owed).sum(),
-            latency: Duration::from_nanos(handle.member.stats.latency_average_ns.get()),
         }
     }
 

@@ -354,7 +354,7 @@ impl Driver {
     fn deliver(&mut self) -> Result<bool, Ended> {
         let stats = &self.member.stats;
         let now = self.heard;
-        let (mut count, mut sum_ns) = (0_u64, 0_u64);
+        let mut count = 0_u64;
         let mut is_large = false;
         let mut state = self.lane.state.lock();
         let result = loop {
@@ -397,7 +397,6 @@ impl Driver {
                         state.bytes += held;
                         stats.latency.record_ns(ns);
                         count += 1;
-                        sum_ns = sum_ns.saturating_add(ns);
                         self.wakers.extend(delivered.waker);
                     } else {
                         stats.late.inc();
@@ -409,7 +408,6 @@ impl Driver {
         drop(state);
         if count > 0 {
             stats.replies.add(count);
-            stats.average(sum_ns / count);
             self.member.succeed();
         }
         self.wakers.drain(..).for_each(Waker::wake);

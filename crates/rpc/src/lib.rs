@@ -36,7 +36,9 @@ use std::time::Duration;
 use thiserror::Error;
 
 pub use answer::Answer;
-pub use client::{Client, Health, Pending, Timing, WeakClient};
+#[cfg(any(test, feature = "test-util"))]
+pub use client::Health;
+pub use client::{Client, Pending, Timing, WeakClient};
 use fonn_auth::tls::Tls;
 use fonn_base::backoff::Backoff;
 use fonn_base::breaker;

@@ -39,8 +39,6 @@ pub struct Stats {
     pub(super) in_flight: LocalGauge,
     /// Time from request to reply.
     pub(super) latency: LocalHistogram,
-    /// The same as a moving average, in nanoseconds.
-    pub(super) latency_average_ns: LocalGauge,
     /// About what 19 of 20 replies stay below lately, in nanoseconds; 0 before the first one.
     pub(super) latency_high_ns: LocalGauge,
 }
@@ -63,15 +61,6 @@ impl Stats {
     pub(super) fn replied(&self, ns: u64) {
         let before = self.latency_high_ns.get();
         self.latency_high_ns.set(quantile::next(before, ns));
-    }
-
-    /// Takes in the mean latency of one read's replies, as an eighth of the moving average.
-    pub(super) fn average(&self, mean_ns: u64) {
-        let before = self.latency_average_ns.get();
-        self.latency_average_ns.set(match before {
-            0 => mean_ns,
-            before => before - before / 8 + mean_ns / 8,
-        });
     }
 }
 

@@ -183,7 +183,7 @@ impl<'c, S: Service> Driver<'c, S> {
                     if self.is_starting {
                         self.shared.count_handshake(self.connection);
                     }
-                    self.give_back_buffers();
+                    pool::reclaim(&mut self.out, &mut self.scratch);
                     if !inside {
                         if !self.wait_idle().await? {
                             return Ok(());
@@ -225,7 +225,7 @@ impl<'c, S: Service> Driver<'c, S> {
             self.expect(1);
             let mut chunk = input.take();
             let foreseen = self.look_around(chunk.as_slice()).await;
-            self.take_buffers();
+            pool::lend(&mut self.out, &mut self.scratch);
             self.batch = Batch::new(Instant::now());
             // Members log in nowhere: where there are users, only clients with a certificate may
             // speak for all.
@@ -233,7 +233,7 @@ impl<'c, S: Service> Driver<'c, S> {
             let takes_peers = || self.guard.is_open() || self.connection.socket.is_certified();
             if is_new && takes_peers() && detect(chunk.as_slice()) == Detection::Peer {
                 input.restore(chunk, 0);
-                self.give_back_buffers();
+                pool::reclaim(&mut self.out, &mut self.scratch);
                 self.end_startup()?;
                 self.peer = Some(Box::new(input));
                 return Ok(());
@@ -284,20 +284,6 @@ impl<'c, S: Service> Driver<'c, S> {
         if self.kept.is_none() {
             session.forget_kept();
             self.count(Event::Busy, 1);
-        }
-    }
-
-    fn take_buffers(&mut self) {
-        if self.out.capacity() == 0 {
-            self.out.lend(pool::take());
-            self.scratch = pool::take_scratch();
-        }
-    }
-
-    fn give_back_buffers(&mut self) {
-        if let Some(buf) = self.out.take_back() {
-            pool::give_back(buf);
-            pool::give_back_scratch(std::mem::take(&mut self.scratch));
         }
     }
 

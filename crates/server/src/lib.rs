@@ -20,6 +20,7 @@ mod overlay;
 mod peer;
 mod pool;
 mod registry;
+pub mod report;
 mod scope;
 mod security;
 mod service;

@@ -9,9 +9,7 @@
 use bytes::Bytes;
 use fonn_base::random::SplitMix64;
 use fonn_proto::request::ServerOutcome;
-use fonn_proto::{
-    Command, Failure, Get, Outcome, Overlay, Redirects, ServerCommand, Space, placement,
-};
+use fonn_proto::{Command, Failure, Get, Outcome, Overlay, ServerCommand, Space, placement};
 
 use super::Shared;
 use super::scope::Scope;
@@ -76,13 +74,10 @@ pub async fn carry_out_in<S: Service>(
     source: Option<&Bytes>,
 ) -> Outcome<'static> {
     let job = Job {
-        space: scope.space,
-        command,
         source,
         base: scope.base,
-        routed_by: None,
-        redirects: Redirects::Never,
         writer: scope.writer,
+        ..Job::own(scope.space, command)
     };
     let Some(overlay) = scope.overlay else {
         return carry_out(service, &job).await;

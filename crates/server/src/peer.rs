@@ -164,10 +164,7 @@ impl<'c, S: Service> Peer<'c, S> {
         if !is_idle {
             return false;
         }
-        if let Some(buf) = self.out.take_back() {
-            pool::give_back(buf);
-            pool::give_back_scratch(std::mem::take(&mut self.scratch));
-        }
+        pool::reclaim(&mut self.out, &mut self.scratch);
         // Either this sees that the server drains, or the drain sees that the connection is idle.
         fence(Ordering::SeqCst);
         self.shared.is_draining()
@@ -235,7 +232,7 @@ impl<'c, S: Service> Peer<'c, S> {
             Done::Answered { mut reply, bytes } => {
                 self.held.works -= 1;
                 self.held.bytes -= bytes;
-                self.take_buffers();
+                pool::lend(&mut self.out, &mut self.scratch);
                 self.out.append(&mut reply);
             }
         }
@@ -286,7 +283,7 @@ impl<'c, S: Service> Peer<'c, S> {
             && !self.input.is_empty()
             && !self.is_full()
         {
-            self.take_buffers();
+            pool::lend(&mut self.out, &mut self.scratch);
             let chunk = self.input.take();
             self.moment = None;
             let consumed = match self.lens {
@@ -312,13 +309,6 @@ impl<'c, S: Service> Peer<'c, S> {
             self.shared.service.count_hits(self.hits);
             self.hits = 0;
             self.connection.touch(Instant::now());
-        }
-    }
-
-    fn take_buffers(&mut self) {
-        if self.out.capacity() == 0 {
-            self.out.lend(pool::take());
-            self.scratch = pool::take_scratch();
         }
     }
 

@@ -6,6 +6,7 @@
 use std::cell::RefCell;
 
 use bytes::BytesMut;
+use fonn_proto::Out;
 
 /// Capacity of pooled buffers. A value of 16 KiB fits in with its request: one read and a copy
 /// within the processor's cache take less than two reads. Somewhat more than a power of two, so
@@ -30,6 +31,22 @@ thread_local! {
     static POOL: RefCell<Pool> = const {
         RefCell::new(Pool { buffers: Vec::new(), scratch: Vec::new(), scratch_bytes: 0 })
     };
+}
+
+/// Lends buffers to a connection that has none.
+pub fn lend(out: &mut Out, scratch: &mut Vec<u8>) {
+    if out.capacity() == 0 {
+        out.lend(take());
+        *scratch = take_scratch();
+    }
+}
+
+/// Takes the buffers of a connection back, unless bytes are left to send.
+pub fn reclaim(out: &mut Out, scratch: &mut Vec<u8>) {
+    if let Some(buf) = out.take_back() {
+        give_back(buf);
+        give_back_scratch(std::mem::take(scratch));
+    }
 }
 
 /// An empty buffer with room for [`POOLED_LEN`] bytes at least.

@@ -31,6 +31,22 @@ pub struct Job<'a> {
     pub writer: WriterId,
 }
 
+impl<'a> Job<'a> {
+    /// A command that no client, router or other member sent.
+    #[must_use]
+    pub const fn own(space: Space, command: &'a Command<'a>) -> Self {
+        Self {
+            space,
+            command,
+            source: None,
+            base: None,
+            routed_by: None,
+            redirects: Redirects::Never,
+            writer: WriterId::NONE,
+        }
+    }
+}
+
 /// The sender of a server command.
 #[derive(Clone, Copy, Debug)]
 pub struct Client<'c> {
@@ -64,57 +80,38 @@ pub enum Execution<'v, L> {
     WrongOwner,
 }
 
-/// What happens on connections, for the counters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// A connection was accepted.
-    Accepted,
-    /// A connection was closed at once because there were too many.
-    Rejected,
-    /// A connection was cut off because its client stopped in a request, or did not read.
-    Stalled,
-    /// Serving a connection panicked.
-    Panicked,
-    /// A client broke its protocol.
-    ProtocolError,
-    /// Bytes were received.
-    BytesRead,
-    /// Bytes were sent.
-    BytesWritten,
-    /// A value was too large to be received.
-    TooLarge,
-    /// A request was refused because there is no memory for it now, or a queue is full.
-    Busy,
-    /// A write that was promised found no room.
-    OutOfSpace,
-    /// A write that was promised failed.
-    Unavailable,
-    /// A write was refused because its user may only read.
-    ReadOnly,
-    /// A request was refused for want of a login.
-    AuthRequired,
-    /// An attempt to log in was refused.
-    AuthFailed,
-}
-
-impl Event {
-    /// All of them, for tables.
-    pub const ALL: [Self; 14] = [
-        Self::Accepted,
-        Self::Rejected,
-        Self::Stalled,
-        Self::Panicked,
-        Self::ProtocolError,
-        Self::BytesRead,
-        Self::BytesWritten,
-        Self::TooLarge,
-        Self::Busy,
-        Self::OutOfSpace,
-        Self::Unavailable,
-        Self::ReadOnly,
-        Self::AuthRequired,
-        Self::AuthFailed,
-    ];
+fonn_base::label! {
+    /// What happens on connections, for the counters.
+    pub enum Event: "event" {
+        /// A connection was accepted.
+        Accepted = "accepted",
+        /// A connection was closed at once because there were too many.
+        Rejected = "rejected",
+        /// A connection was cut off because its client stopped in a request, or did not read.
+        Stalled = "stalled",
+        /// Serving a connection panicked.
+        Panicked = "panicked",
+        /// A client broke its protocol.
+        ProtocolError = "protocol_error",
+        /// Bytes were received.
+        BytesRead = "bytes_read",
+        /// Bytes were sent.
+        BytesWritten = "bytes_written",
+        /// A value was too large to be received.
+        TooLarge = "too_large",
+        /// A request was refused because there is no memory for it now, or a queue is full.
+        Busy = "busy",
+        /// A write that was promised found no room.
+        OutOfSpace = "out_of_space",
+        /// A write that was promised failed.
+        Unavailable = "unavailable",
+        /// A write was refused because its user may only read.
+        ReadOnly = "read_only",
+        /// A request was refused for want of a login.
+        AuthRequired = "auth_required",
+        /// An attempt to log in was refused.
+        AuthFailed = "auth_failed",
+    }
 }
 
 /// The writes of one batch of requests that are not durable yet. Their replies are composed

@@ -13,9 +13,7 @@ use fonn_proto::grpc::v1::{
     StatusRequest, StatusResponse, Tier, WarmRequest,
 };
 use fonn_proto::request::ServerOutcome;
-use fonn_proto::{
-    Command, Delete, Failure, Outcome, Redirects, ServerCommand, WriterId, placement,
-};
+use fonn_proto::{Command, Delete, Failure, Outcome, ServerCommand, WriterId, placement};
 use fonn_server::{Client, Service as _, carry_out};
 use tokio_stream::StreamExt as _;
 use tonic::{Request, Response, Status, async_trait};
@@ -188,15 +186,7 @@ impl admin_server::Admin for AdminService {
         check_key(&request.key)?;
         let key = caller.stored_key(namespace, request.key);
         let command = Command::Delete(Delete::new(&key));
-        let job = Job {
-            space,
-            command: &command,
-            source: None,
-            base: None,
-            routed_by: None,
-            redirects: Redirects::Never,
-            writer: WriterId::NONE,
-        };
+        let job = Job::own(space, &command);
         // As for a client: the owner of the key deletes it, and all others that have copies.
         let existed = match carry_out(&*node.shared.service, &job).await {
             Outcome::Deleted { .. } => true,

@@ -1,5 +1,6 @@
 //! The status of a node as a message.
 
+use fonn_base::clock::Clock;
 use fonn_base::size::ByteCount;
 use fonn_proto::grpc::v1::{Count, DiskStatus, LevelCodec, Lookups, RamStatus, StatusResponse};
 
@@ -9,11 +10,10 @@ use crate::stats::Counter;
 /// The status; of the cold tier nothing.
 pub(super) fn status(admin: &Admin) -> StatusResponse {
     let state = &*admin.0;
-    let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let mut status = StatusResponse {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         uptime_ms: state.started.elapsed().as_millis() as u64,
-        now_ms: since_epoch.map_or(0, |it| it.as_millis() as u64),
+        now_ms: Clock::system().wall_ms(),
         not_ready_reason: state.readiness.reason().unwrap_or_default().to_owned(),
         resident_bytes: fonn_base::memory::resident().map_or(0, ByteCount::bytes),
         ..StatusResponse::default()

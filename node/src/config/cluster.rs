@@ -7,7 +7,6 @@ use fonn_base::duration::Span;
 use fonn_program::CommonConfig;
 use fonn_proto::cluster::is_loopback;
 use fonn_server::ListenAddr;
-use serde::{Deserialize, Deserializer};
 
 use super::Settings;
 use fonn_membership::Start;
@@ -245,18 +244,7 @@ impl FromStr for MemberAddr {
     }
 }
 
-macro_rules! from_text {
-    ($($name:ty),*) => {$(
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let text = String::deserialize(deserializer)?;
-                text.parse().map_err(serde::de::Error::custom)
-            }
-        }
-    )*};
-}
-
-from_text!(ClusterAddr, MemberAddr);
+fonn_program::from_text!(ClusterAddr, MemberAddr);
 
 #[cfg(test)]
 mod tests {
@@ -327,7 +315,7 @@ mod tests {
             ),
             (
                 Settings {
-                    down_after: Some(Span::from_secs(61)),
+                    down_after: Some(Span::from_millis(61_000)),
                     ..member()
                 },
                 &["--down-after", "61s"],

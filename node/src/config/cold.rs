@@ -11,7 +11,6 @@ use fonn_cold_tier::SpillMode;
 use fonn_cold_tier::names::Region;
 use fonn_cold_tier::store::Location;
 use fonn_cold_tier::store::meter::Prices;
-use serde::{Deserialize, Deserializer};
 
 use super::Settings;
 
@@ -145,19 +144,7 @@ fn without_login(url: &str) -> String {
     }
 }
 
-/// A setting that is a text.
-macro_rules! deserialize_from_text {
-    ($($name:ident),*) => {$(
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                String::deserialize(deserializer)?
-                    .parse()
-                    .map_err(serde::de::Error::custom)
-            }
-        }
-    )*};
-}
-deserialize_from_text!(ColdUrl, ColdBudget, Spill, RegionName, PricesPerMillion);
+fonn_program::from_text!(ColdUrl, ColdBudget, Spill, RegionName, PricesPerMillion);
 
 /// `--cold-tier`: a URL, or `none`.
 #[derive(Clone, Debug)]

@@ -22,7 +22,7 @@ use fonn_proto::batch::{BATCH_STEPS_MAX, BATCH_VALUES_LEN_MAX};
 use fonn_proto::outcome::Value;
 use fonn_proto::request::ServerOutcome;
 use fonn_proto::{
-    Batch, BatchStep, Command, Failure, Outcome, Redirects, Seen, Store, Stored, Transfer, Version,
+    Batch, BatchStep, Command, Failure, Outcome, Seen, Store, Stored, Transfer, Version,
 };
 use fonn_ram_tier::{ManyGuard, SlotId};
 
@@ -409,13 +409,9 @@ impl Engine {
                 command => command,
             };
             let job = Job {
-                space,
-                command,
                 source,
-                base: None,
-                routed_by: None,
-                redirects: Redirects::Never,
                 writer: plan.writer,
+                ..Job::own(space, command)
             };
             // What is prepared is about the client's own space.
             let mut prepared = match space == plan.space {

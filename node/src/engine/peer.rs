@@ -22,7 +22,8 @@ use std::time::Instant;
 use bytes::Bytes;
 use fonn_base::entry::{Meta, Space};
 use fonn_codec::Frame;
-use fonn_disk_tier::{DiskFound, DiskTier, ERASED};
+use fonn_cold_tier::Location;
+use fonn_disk_tier::{DiskEntry, DiskFound, DiskTier, ERASED};
 use fonn_proto::command::RESP_KEY_LEN_MAX;
 use fonn_proto::outcome::Value;
 use fonn_proto::overlay::OVERLAY_PREFIX_LEN;
@@ -83,6 +84,17 @@ pub enum Framing {
     Framed,
 }
 
+/// What disk and bucket know of a key.
+#[derive(Clone)]
+enum BelowRam {
+    /// Its newest entry or tombstone.
+    Known(Transfer),
+    /// The bucket has its newest entry, and the log has nothing that counts.
+    InBucket(Location),
+    /// It was evicted, or never there.
+    Unknown,
+}
+
 /// Some entries of some slots.
 #[derive(Debug, Default)]
 pub struct SlotEntries {
@@ -118,17 +130,36 @@ impl Transfer {
         }
     }
 
-    /// The facts of an entry that was received.
+    /// An entry that was received. It has no content if its value is only named.
     #[must_use]
-    pub fn meta_of(entry: &peer::Entry<'_>) -> Meta {
-        Meta {
-            version: entry.version,
-            cas_override: entry.cas,
-            flags: entry.flags,
-            expires_at_ms: entry.expires_at_ms.unwrap_or(0),
-            stale: entry.is_stale,
-            token_sent: entry.is_token_given,
-            writer: entry.writer,
+    pub fn received(entry: &peer::Entry<'_>) -> Self {
+        let content = match &entry.content {
+            peer::Content::Tombstone | peer::Content::Omitted { .. } => None,
+            peer::Content::Value(value) => Some((owned(value), Framing::Plain)),
+            peer::Content::Frame(frame) => Some((owned(frame), Framing::Framed)),
+        };
+        Self {
+            meta: Meta {
+                version: entry.version,
+                cas_override: entry.cas,
+                flags: entry.flags,
+                expires_at_ms: entry.expires_at_ms.unwrap_or(0),
+                stale: entry.is_stale,
+                token_sent: entry.is_token_given,
+                writer: entry.writer,
+            },
+            content,
+        }
+    }
+
+    /// An entry as the disk or the bucket stores it.
+    fn stored(entry: DiskEntry) -> Self {
+        Self {
+            meta: entry.meta,
+            content: Some(match entry.frame {
+                Some(frame) => (frame, Framing::Framed),
+                None => (entry.value, Framing::Plain),
+            }),
         }
     }
 
@@ -163,8 +194,7 @@ impl Transfer {
 
 impl Engine {
     /// Has tombstones kept even of keys that are not known here: other members may still send older
-    /// copies. For a node that belongs to a cluster; kept on by the first entry from another
-    /// member.
+    /// copies. For a node that belongs to a cluster.
     pub fn keep_tombstones(&self) {
         if let Some(disk) = &self.disk {
             disk.keep_tombstones();
@@ -193,9 +223,12 @@ impl Engine {
         acks: &mut Acks,
     ) -> Result<bool, PutError> {
         let incoming = self.check_incoming(entry)?;
-        self.keep_tombstones();
         let version = incoming.meta.version;
-        self.observe(version)?;
+        // The entry may have come from another region. Later versions of this member are above
+        // its version, once their range contains it.
+        self.ledger.hlc.hear(version).map_err(|_| {
+            PutError::Malformed("its version is more than a year ahead of this member's clock")
+        })?;
         let room_deadline = Instant::now() + ROOM_WAIT;
         let mut known = None;
         for _ in 0..FETCHES_MAX {
@@ -229,14 +262,14 @@ impl Engine {
         if entry.key.len() > RESP_KEY_LEN_MAX + OVERLAY_PREFIX_LEN {
             return Err(PutError::Malformed("its key is too long"));
         }
+        if matches!(entry.content, peer::Content::Omitted { .. }) {
+            return Err(PutError::Malformed("its value is not there"));
+        }
         let value_len_max = self.settings.value_len_max;
-        let content = match &entry.content {
-            peer::Content::Tombstone => None,
-            peer::Content::Omitted { .. } => {
-                return Err(PutError::Malformed("its value is not there"));
-            }
-            peer::Content::Value(value) => Some((owned(value), Framing::Plain)),
-            peer::Content::Frame(frame) => Some(opened(owned(frame), value_len_max)?),
+        let Transfer { meta, content } = Transfer::received(entry);
+        let content = match content {
+            Some((frame, Framing::Framed)) => Some(opened(frame, value_len_max)?),
+            content => content,
         };
         if let Some((bytes, Framing::Plain)) = &content
             && bytes.len() > value_len_max
@@ -246,7 +279,7 @@ impl Engine {
         Ok(Incoming {
             space: Space(entry.space),
             key: entry.key,
-            meta: Transfer::meta_of(entry),
+            meta,
             content,
         })
     }
@@ -427,27 +460,6 @@ impl Engine {
         None
     }
 
-    /// Gives no version any more that is not above this version, once the range contains it: a copy
-    /// may have come from another region.
-    ///
-    /// # Errors
-    /// If it is more than a year ahead of the clock.
-    pub fn observe(&self, version: Version) -> Result<(), PutError> {
-        let observed = self.ledger.hlc.hear(version);
-        observed.map_err(|_| {
-            PutError::Malformed("its version is more than a year ahead of this member's clock")
-        })
-    }
-
-    /// The version below which a key that is not known may have been written here, and forgotten.
-    #[must_use]
-    pub fn forgotten(&self, space: Space, key: &[u8]) -> Version {
-        match &self.disk {
-            Some(disk) => disk.forgotten(),
-            None => self.hot.floor(self.hot.ram.hash(space, key)),
-        }
-    }
-
     /// What is known of a key: its newest entry, a tombstone, or nothing. It does not count as a
     /// use.
     ///
@@ -493,36 +505,41 @@ impl Engine {
         space: Space,
         key: &[u8],
     ) -> Result<Option<Transfer>, Failure> {
+        let location = match self.find_below(space, key).await? {
+            BelowRam::Known(transfer) => return Ok(Some(transfer)),
+            BelowRam::InBucket(location) => location,
+            BelowRam::Unknown => return Ok(None),
+        };
+        let fetched = self.fetch_cold(space, key, &location, &mut None).await;
+        match fetched.map_err(|_| Failure::Unavailable)? {
+            Some(entry) => Ok(Some(Transfer::stored(entry))),
+            None => self.tombstone_below(space, key).await,
+        }
+    }
+
+    async fn find_below(&self, space: Space, key: &[u8]) -> Result<BelowRam, Failure> {
         let Some(disk) = &self.disk else {
-            return Ok(None);
+            return Ok(BelowRam::Unknown);
         };
         let found = disk.find(space, key).await.map_err(|error| {
             tracing::debug!(%error, "disk read failed");
             Failure::Unavailable
         })?;
-        let entry = match found {
-            DiskFound::Entry(entry) => Some(entry),
-            DiskFound::Below(location) => self
-                .fetch_cold(space, key, &location, &mut None)
-                .await
-                .map_err(|_| Failure::Unavailable)?,
-            DiskFound::Absent => None,
-        };
-        if let Some(entry) = entry {
-            let content = match entry.frame {
-                Some(frame) => (frame, Framing::Framed),
-                None => (entry.value, Framing::Plain),
-            };
-            return Ok(Some(Transfer {
-                meta: entry.meta,
-                content: Some(content),
-            }));
-        }
-        // Deleted, or damaged: older copies must stay hidden either way.
-        Ok(self
-            .newest_below(space, key)
-            .await?
-            .map(Transfer::tombstone))
+        Ok(match found {
+            DiskFound::Entry(entry) => BelowRam::Known(Transfer::stored(entry)),
+            DiskFound::Below(location) => BelowRam::InBucket(location),
+            DiskFound::Absent => match self.tombstone_below(space, key).await? {
+                Some(tombstone) => BelowRam::Known(tombstone),
+                None => BelowRam::Unknown,
+            },
+        })
+    }
+
+    /// A tombstone for a key that was deleted, or whose entry is damaged: older copies must stay
+    /// hidden either way.
+    async fn tombstone_below(&self, space: Space, key: &[u8]) -> Result<Option<Transfer>, Failure> {
+        let newest = self.newest_below(space, key).await?;
+        Ok(newest.map(Transfer::tombstone))
     }
 
     /// A page without a disk; the cursor is RAM's.

@@ -575,15 +575,18 @@ fn apply_set_range(
     let Some(len) = range_grown_len(range, old_len, rules) else {
         return (Change::Keep, Outcome::Failed(Failure::TooLarge));
     };
-    let meta = match present {
-        Some(it) => Meta {
-            version: fresh(),
-            cas_override: None,
-            ..it.meta
-        },
-        None => Meta::new(fresh(), 0, rules.expires_at_ms(ExpirySpec::Never, None)),
-    };
+    let meta = grown_meta(present, rules, fresh());
     (Change::PutGrown(meta), stored(meta.cas(), len))
+}
+
+/// The facts of what [`grown`] makes.
+fn grown_meta(present: Option<Present<'_>>, rules: Rules, version: Version) -> Meta {
+    let new = Meta::new(version, 0, rules.expires_at_ms(ExpirySpec::Never, None));
+    Meta {
+        version,
+        cas_override: None,
+        ..present.map_or(new, |it| it.meta)
+    }
 }
 
 /// Whether a command makes a longer value of the one that is there: [`grown`] has it.
@@ -679,14 +682,7 @@ fn apply_set_bit(
     }
     let (at, mask) = bit_at(bit);
     let before = old.get(at).is_some_and(|byte| byte & mask != 0);
-    let meta = match present {
-        Some(it) => Meta {
-            version: fresh(),
-            cas_override: None,
-            ..it.meta
-        },
-        None => Meta::new(fresh(), 0, rules.expires_at_ms(ExpirySpec::Never, None)),
-    };
+    let meta = grown_meta(present, rules, fresh());
     let outcome = Outcome::Number(fonn_proto::Number {
         text: number::decimal(u64::from(before)),
         version: meta.cas(),

@@ -117,7 +117,7 @@ impl Engine {
         let disk = match options.disk {
             Some(disk) => {
                 let below = cold.as_ref().map(Cold::below);
-                Some(DiskTier::open_over(disk, commit::observer(&hot), below)?)
+                Some(DiskTier::open(disk, commit::observer(&hot), below)?)
             }
             None => None,
         };

@@ -5,7 +5,7 @@
 //! answers no hedged read: the others may have gone on without it.
 
 use fonn_proto::peer::{Refusal, Reply};
-use fonn_proto::{Command, Get, Outcome, Redirects, Space, WriterId, placement};
+use fonn_proto::{Command, Get, Outcome, Space, placement};
 use fonn_server::Job;
 
 use super::Replication;
@@ -36,15 +36,7 @@ impl Replication {
             return word(&Reply::Unknown);
         }
         let command = Command::Get(get.clone());
-        let job = Job {
-            space,
-            command: &command,
-            source: None,
-            base: None,
-            routed_by: None,
-            redirects: Redirects::Never,
-            writer: WriterId::NONE,
-        };
+        let job = Job::own(space, &command);
         let mut scratch = Vec::new();
         match crate::server::execute_here(engine, &job, acks, &mut scratch).await {
             Outcome::Hit(hit) if !hit.stale && self.rights.hedges(slot) && self.holds_lease() => {

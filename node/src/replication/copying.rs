@@ -5,18 +5,16 @@ use std::time::Duration;
 
 use fonn_base::entry::Space;
 use fonn_forward::{Target, envelope};
-use fonn_proto::outcome::Value;
 use fonn_proto::peer::{self, Content, Request, SlotSet};
 use fonn_proto::{Failure, Outcome, Version as EntryVersion, placement};
 use fonn_replication::{
     Attempt, Body, Epoch, Event as CoreEvent, MemberId, Message, Page, PageRequest, Record, Slot,
     SlotSet as CoreSlots, Version,
 };
-use thiserror::Error;
 
 use super::metrics::Event;
 use super::{Entry, Replication, Task, Written};
-use crate::engine::{Acks, Engine, Framing, Transfer};
+use crate::engine::{Acks, Engine, Transfer};
 
 /// About how many bytes of entries a page has.
 const PAGE_LEN: u32 = 1 << 20;
@@ -30,6 +28,10 @@ const PAGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// From a failed removal of what a slot had to the next try.
 const CLEAR_AGAIN: Duration = Duration::from_secs(1);
 
+/// Why a page is not here yet.
+const NO_ANSWER: &str = "the member does not answer";
+const MALFORMED: &str = "malformed reply";
+
 /// What a member has of some slots and has to remove.
 #[derive(Debug)]
 pub(super) struct Removal {
@@ -40,34 +42,24 @@ pub(super) struct Removal {
     pub(super) attempt: Option<Attempt>,
 }
 
-/// Why a page is not here yet. The core asks again.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-enum PageError {
-    #[error("the member does not answer")]
-    Silent,
-    #[error("malformed reply")]
-    Malformed,
-    #[error("the flushes of the member could not be kept")]
-    Flushes,
-}
-
 impl Replication {
     /// Asks the primary for a page, and passes on what it answers.
     pub(super) async fn ask_page(
-        self: Arc<Self>,
-        engine: Arc<Engine>,
+        &self,
+        engine: &Engine,
         to: MemberId,
         epoch: Epoch,
         request: PageRequest,
     ) {
-        match self.fetch_page(&engine, to, epoch, request).await {
+        match self.fetch_page(engine, to, epoch, request).await {
             Ok(Message {
                 body: Body::Page(page),
                 ..
-            }) => self.give_task(Task::Page(to, epoch, page)),
+            }) => self.tasks.put(Task::Page(to, epoch, page)),
             Ok(message) => self.handle(CoreEvent::Message(message)),
-            Err(error) => {
-                tracing::debug!(%error, member = to.0, "no page of the slots to copy yet");
+            // The core asks again.
+            Err(reason) => {
+                tracing::debug!(reason, member = to.0, "no page of the slots to copy yet");
             }
         }
     }
@@ -78,8 +70,8 @@ impl Replication {
         to: MemberId,
         epoch: Epoch,
         request: PageRequest,
-    ) -> Result<Message<Entry>, PageError> {
-        let target = self.member(to).ok_or(PageError::Silent)?;
+    ) -> Result<Message<Entry>, &'static str> {
+        let target = self.member(to).ok_or(NO_ANSWER)?;
         let slots = request.slots.iter().map(|slot| slot.0).collect();
         let asked = Request::FetchSlots {
             slots,
@@ -89,7 +81,7 @@ impl Replication {
         };
         let envelope = envelope(0, Space::default(), epoch.0);
         let call = target.client.call(&asked, envelope, None, PAGE_TIMEOUT);
-        let answer = call.await.map_err(|_| PageError::Silent)?;
+        let answer = call.await.map_err(|_| NO_ANSWER)?;
         let told = Epoch(answer.head().envelope.epoch);
         let message = |body| Message {
             from: to,
@@ -105,11 +97,11 @@ impl Replication {
                 let slots = super::follow::core_slots(&slots);
                 return Ok(message(Body::Incomplete { request, slots }));
             }
-            _ => return Err(PageError::Malformed),
+            _ => return Err(MALFORMED),
         };
         let mut records = Vec::new();
         for entry in page.iter() {
-            let entry = entry.map_err(|_| PageError::Malformed)?;
+            let entry = entry.map_err(|_| MALFORMED)?;
             if let Some(record) = self.record(&target, epoch, &entry).await? {
                 records.push(record);
             }
@@ -118,7 +110,7 @@ impl Replication {
         // Pages leave out what a flush hides at the primary, also one that is not done yet. So the
         // learner has to hide that too, before it is in sync.
         if page.next.is_empty() && !self.learn_flushes(engine, &target, epoch).await {
-            return Err(PageError::Flushes);
+            return Err("the flushes of the member could not be kept");
         }
         let next = (!page.next.is_empty()).then(|| page.next.into());
         Ok(message(Body::Page(Page {
@@ -134,7 +126,7 @@ impl Replication {
         target: &Target,
         epoch: Epoch,
         entry: &peer::Entry<'_>,
-    ) -> Result<Option<Record<Entry>>, PageError> {
+    ) -> Result<Option<Record<Entry>>, &'static str> {
         let space = Space(entry.space);
         let Content::Omitted { len } = entry.content else {
             return Ok(Some(record(epoch, entry)));
@@ -144,7 +136,7 @@ impl Replication {
         let call = target
             .client
             .call(&request, envelope, None, self.owners_wait);
-        let answer = call.await.map_err(|_| PageError::Silent)?;
+        let answer = call.await.map_err(|_| NO_ANSWER)?;
         pace(len.min(PACED_LEN_MAX)).await;
         match answer.reply() {
             Ok(peer::Reply::Entry(found)) if !matches!(found.content, Content::Omitted { .. }) => {
@@ -157,7 +149,7 @@ impl Replication {
                 let gone = peer::Entry::tombstone(entry.space, entry.key, entry.version);
                 Ok(Some(record(epoch, &gone)))
             }
-            _ => Err(PageError::Silent),
+            _ => Err(NO_ANSWER),
         }
     }
 
@@ -237,11 +229,6 @@ impl Replication {
 const PACED_LEN_MAX: u64 = 256 << 20;
 
 fn record(epoch: Epoch, entry: &peer::Entry<'_>) -> Record<Entry> {
-    let content = match &entry.content {
-        Content::Value(value) => Some((owned(value), Framing::Plain)),
-        Content::Frame(frame) => Some((owned(frame), Framing::Framed)),
-        Content::Tombstone | Content::Omitted { .. } => None,
-    };
     Record {
         slot: Slot(placement::slot(entry.key)),
         version: Version(entry.version),
@@ -249,18 +236,8 @@ fn record(epoch: Epoch, entry: &peer::Entry<'_>) -> Record<Entry> {
         entry: Arc::new(Written {
             space: Space(entry.space),
             key: entry.key.into(),
-            transfer: Transfer {
-                meta: Transfer::meta_of(entry),
-                content,
-            },
+            transfer: Transfer::received(entry),
         }),
-    }
-}
-
-fn owned(value: &Value<'_>) -> bytes::Bytes {
-    match value {
-        Value::Copied(bytes) => bytes::Bytes::copy_from_slice(bytes),
-        Value::Shared(bytes) => bytes.clone(),
     }
 }
 

@@ -134,7 +134,7 @@ impl Replication {
     ) -> Option<Execution<'s, Later>> {
         let slot = placement::slot(job.command.key());
         let deadline = begun + self.owners_wait;
-        let since = match self.admit(engine, job, deadline, acks).await {
+        let since = match self.admit(engine, job, slot, deadline, acks).await {
             Ok(since) => since,
             Err(execution) => return Some(execution),
         };
@@ -198,10 +198,10 @@ impl Replication {
         &self,
         engine: &Engine,
         job: &Job<'_>,
+        slot: u16,
         deadline: Instant,
         acks: &mut Acks,
     ) -> Result<u64, Execution<'static, Later>> {
-        let slot = placement::slot(job.command.key());
         loop {
             if let Some((since, base)) = self.epoch_and_base() {
                 if job.command.is_write() && job.routed_by.is_some_and(|epoch| epoch < since) {

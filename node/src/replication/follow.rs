@@ -102,10 +102,12 @@ impl Driver {
         let saved = saved::load(cluster.dir()).unwrap_or_else(|| SavedSlots {
             incarnation: 0,
             boot: kept::BootId::default(),
-            applied: Epoch(0),
-            is_fit: false,
             marks: VecDeque::new(),
-            slots: vec![SlotState::default(); usize::from(SLOT_COUNT)],
+            core: Saved {
+                applied: Epoch(0),
+                is_fit: false,
+                slots: vec![SlotState::default(); usize::from(SLOT_COUNT)],
+            },
             hidden: vec![0; usize::from(SLOT_COUNT)],
         });
         Self {
@@ -125,7 +127,7 @@ impl Driver {
             let newest = Arc::clone(&states.borrow_and_update());
             // In order, so that no epoch is skipped that is known. After a start the epoch that was
             // applied last is the first.
-            let applied = self.replication.epoch().max(self.saved.applied.0);
+            let applied = self.replication.epoch().max(self.saved.core.applied.0);
             for state in self.cluster.states_between(applied, newest.epoch) {
                 self.apply(&state).await;
             }
@@ -204,9 +206,7 @@ impl Driver {
             if let Some(core) = cell.core.as_mut() {
                 let event = CoreEvent::Topology(Arc::new(slots));
                 core.handle(self.replication.now(), event, &mut commands);
-                self.saved.applied = core.applied();
-                self.saved.is_fit = core.is_fit();
-                self.saved.slots = core.slots().to_vec();
+                self.saved.core = core.saved();
             }
         }
         self.note_mark(Epoch(state.epoch), mark);
@@ -215,7 +215,9 @@ impl Driver {
         // Floors are raised before the rights are published.
         for command in &commands {
             if let CoreCommand::RaiseFloor(slots) = command {
-                self.raise_floor(slots);
+                for slot in slots {
+                    self.replication.rights.raise_floor(slot.0, range.base);
+                }
             }
         }
         self.save().await;
@@ -272,17 +274,19 @@ impl Driver {
         });
         // The founder goes on with what it had as a single node, since the first epoch.
         let own = state.members.get(&self.replication.own);
-        let has_founded = own.is_some_and(|it| it.since == 1 && it.incarnation == 1);
+        let has_founded = own.is_some_and(|it| it.since == 1);
         let founds = has_founded && self.saved.incarnation == 0;
         if founds {
-            self.saved.applied = Epoch(state.epoch.min(1));
-            self.saved.is_fit = true;
             let all = SlotState {
                 role: Role::Primary,
                 in_sync: true,
                 ..SlotState::default()
             };
-            self.saved.slots = vec![all; usize::from(SLOT_COUNT)];
+            self.saved.core = Saved {
+                applied: Epoch(state.epoch.min(1)),
+                is_fit: true,
+                slots: vec![all; usize::from(SLOT_COUNT)],
+            };
         }
         let last = self.saved.incarnation;
         let is_empty = last == 0 && !founds;
@@ -294,11 +298,7 @@ impl Driver {
         let durability = self.engine.durability();
         let was_stopped = kept::was_stopped(&self.replication.dir, last);
         let has_kept_all = durability.is_some_and(|it| kept::has_kept_all(it, was_stopped, boots));
-        let saved = Saved {
-            applied: self.saved.applied,
-            is_fit: self.saved.is_fit,
-            slots: self.saved.slots.clone(),
-        };
+        let saved = self.saved.core.clone();
         let disk = match (is_empty, has_kept_all || founds) {
             (true, _) => Disk::Empty,
             (false, true) => Disk::Clean(saved),
@@ -353,12 +353,6 @@ impl Driver {
             self.saved.marks.pop_front();
         }
         *self.replication.marks.lock() = self.saved.marks.clone();
-    }
-
-    fn raise_floor(&self, slots: &CoreSlots) {
-        for slot in slots {
-            self.replication.rights.raise_floor(slot.0, self.base);
-        }
     }
 
     /// Saves all that a member saves. If that fails, nothing is saved: what was saved before says
@@ -424,17 +418,13 @@ impl Driver {
             CoreCommand::Send(to, message) => {
                 let is_told =
                     matches!(message.body, Body::Status) && replication.told(to) >= message.epoch;
-                if !is_told && let Some(sending) = replication.begin_sending(to, &message) {
-                    let engine = Arc::clone(&self.engine);
-                    let sent = replication.send(engine, to, message, sending);
-                    self.replication
-                        .group
-                        .spawn("replication-send", OnShutdown::Abort, sent);
+                if !is_told {
+                    replication.send(&self.engine, to, message);
                 }
             }
             CoreCommand::Save(_) => {
                 if let Some(core) = &replication.core.lock().core {
-                    self.saved.slots = core.slots().to_vec();
+                    self.saved.core = core.saved();
                 }
                 self.save().await;
             }
@@ -446,8 +436,8 @@ impl Driver {
             CoreCommand::Propose(change) => self.propose(change),
             // What was pending when an epoch was applied. Else answers are given at once.
             CoreCommand::Answer(request, reply) => replication.give(request, reply),
-            // Pages are read by the request that asked.
-            CoreCommand::ReadPage { .. } | CoreCommand::Persist(_) => {}
+            // Stored by the caller.
+            CoreCommand::Persist(_) => {}
         }
     }
 

@@ -2,52 +2,40 @@
 
 use std::sync::Arc;
 
-use fonn_base::metrics::Metrics;
 use fonn_base::metrics::striped::Counters;
+use fonn_base::metrics::{Label as _, Metrics};
 use fonn_forward::Event as Sent;
 
 use super::Replication;
 
-/// What happens between members.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
-pub enum Event {
-    /// A command was sent to the owner of its key.
-    Forwarded,
-    /// An entry or tombstone of a slot that is copied was new.
-    Taken,
-    /// It was known already.
-    Known,
-    /// It could not be kept.
-    NotTaken,
-    /// Another owner or learner took a write.
-    Replicated,
-    /// A write that was executed is not acknowledged: another owner that is up did not take it, or
-    /// another member may have led the slot meanwhile.
-    NotReplicated,
-    /// Such a write was executed again by the member that leads the slot now.
-    Repeated,
-    /// A hedged read was answered from the copy of an owner.
-    CopyRead,
-    /// A copy was not shown: there is none, or the member may be cut off.
-    CopyDenied,
+fonn_base::label! {
+    /// What happens between members.
+    pub enum Event: "event" {
+        /// A command was sent to the owner of its key.
+        Forwarded = "forwarded",
+        /// An entry or tombstone of a slot that is copied was new.
+        Taken = "taken",
+        /// It was known already.
+        Known = "known",
+        /// It could not be kept.
+        NotTaken = "not_taken",
+        /// Another owner or learner took a write.
+        Replicated = "replicated",
+        /// A write that was executed is not acknowledged: another owner that is up did not take
+        /// it, or another member may have led the slot meanwhile.
+        NotReplicated = "not_replicated",
+        /// Such a write was executed again by the member that leads the slot now.
+        Repeated = "repeated",
+        /// A hedged read was answered from the copy of an owner.
+        CopyRead = "copy_read",
+        /// A copy was not shown: there is none, or the member may be cut off.
+        CopyDenied = "copy_denied",
+    }
 }
-
-const EVENTS: [(Event, &str); 9] = [
-    (Event::Forwarded, "forwarded"),
-    (Event::Taken, "taken"),
-    (Event::Known, "known"),
-    (Event::NotTaken, "not_taken"),
-    (Event::Replicated, "replicated"),
-    (Event::NotReplicated, "not_replicated"),
-    (Event::Repeated, "repeated"),
-    (Event::CopyRead, "copy_read"),
-    (Event::CopyDenied, "copy_denied"),
-];
 
 /// Counters of all events.
 #[derive(Debug, Default)]
-pub struct Events(Counters<{ EVENTS.len() }>);
+pub struct Events(Counters<{ Event::ALL.len() }>);
 
 impl Events {
     /// Counts one.
@@ -80,9 +68,9 @@ pub fn register(metrics: &Metrics, replication: &Arc<Replication>) {
         let has_lease = f64::from(u8::from(replication.holds_lease()));
         snapshot.gauge("fonn_cluster_has_lease", help, &[], has_lease);
         let help = "What members did for each other, by kind.";
-        for (event, label) in EVENTS {
-            let labels = [("event", label)];
-            let total = replication.events.total(event);
+        for event in Event::ALL {
+            let labels = [(Event::NAME, event.as_str())];
+            let total = replication.events.total(*event);
             snapshot.counter("fonn_cluster_replication_total", help, &labels, total);
         }
         // What routers alone count.

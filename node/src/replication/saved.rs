@@ -22,7 +22,7 @@ use fonn_base::file;
 use fonn_codec::checksum;
 use fonn_disk_tier::Mark;
 use fonn_proto::placement::SLOT_COUNT;
-use fonn_replication::{Epoch, Role, SlotState};
+use fonn_replication::{Epoch, Role, Saved, SlotState};
 
 use super::kept::BootId;
 
@@ -42,12 +42,9 @@ pub(super) const MARKS_MAX: usize = 256;
 pub(super) struct SavedSlots {
     pub(super) incarnation: u64,
     pub(super) boot: BootId,
-    pub(super) applied: Epoch,
-    /// [`Core::is_fit`](fonn_replication::Core::is_fit)
-    pub(super) is_fit: bool,
     /// Where the log was when each epoch was applied, the oldest first.
     pub(super) marks: VecDeque<(Epoch, Mark)>,
-    pub(super) slots: Vec<SlotState>,
+    pub(super) core: Saved,
     /// For each slot, the version below which its entries are hidden and not removed yet; 0 for
     /// none.
     pub(super) hidden: Vec<u64>,
@@ -80,13 +77,14 @@ pub(super) fn remove(dir: &Path) -> io::Result<()> {
 }
 
 fn to_bytes(saved: &SavedSlots) -> Vec<u8> {
-    let slots = saved.slots.iter().zip(&saved.hidden);
-    let mut out = Vec::with_capacity(64 + saved.slots.len() * SLOT_LEN);
+    let core = &saved.core;
+    let slots = core.slots.iter().zip(&saved.hidden);
+    let mut out = Vec::with_capacity(64 + core.slots.len() * SLOT_LEN);
     out.extend_from_slice(&MAGIC);
     out.extend_from_slice(&saved.incarnation.to_le_bytes());
     out.extend_from_slice(&saved.boot);
-    out.extend_from_slice(&saved.applied.0.to_le_bytes());
-    out.push(saved.is_fit.into());
+    out.extend_from_slice(&core.applied.0.to_le_bytes());
+    out.push(core.is_fit.into());
     // At most MARKS_MAX.
     out.extend_from_slice(&(saved.marks.len() as u16).to_le_bytes());
     for (epoch, mark) in &saved.marks {
@@ -134,15 +132,17 @@ fn parse(bytes: &[u8], slot_count: usize) -> Option<SavedSlots> {
     Some(SavedSlots {
         incarnation: u64::from_le_bytes(*incarnation),
         boot: *boot,
-        applied: Epoch(u64::from_le_bytes(*applied)),
-        is_fit: *is_fit == 1,
         marks: marks
             .as_chunks()
             .0
             .iter()
             .map(mark)
             .collect::<Option<_>>()?,
-        slots,
+        core: Saved {
+            applied: Epoch(u64::from_le_bytes(*applied)),
+            is_fit: *is_fit == 1,
+            slots,
+        },
         hidden,
     })
 }
@@ -200,10 +200,12 @@ mod tests {
         SavedSlots {
             incarnation: 4,
             boot: [5; 16],
-            applied: Epoch(9),
-            is_fit: true,
             marks: [(Epoch(8), mark), (Epoch(9), mark)].into(),
-            slots,
+            core: Saved {
+                applied: Epoch(9),
+                is_fit: true,
+                slots,
+            },
             hidden,
         }
     }
@@ -233,7 +235,7 @@ mod tests {
             return true;
         };
         let len = HEAD_LEN + read.marks.len() * MARK_LEN + slot_count * SLOT_LEN + CHECKSUM_LEN;
-        let has_all = file.len() == len && read.slots.len() == slot_count;
+        let has_all = file.len() == len && read.core.slots.len() == slot_count;
         has_all && parse(&to_bytes(&read), slot_count) == Some(read)
     }
 

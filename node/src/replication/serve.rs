@@ -2,9 +2,7 @@
 
 use fonn_proto::peer::{Entry as PeerEntry, SlotSet};
 use fonn_proto::placement;
-use fonn_replication::{
-    Attempt, Body, Command as CoreCommand, Epoch, Event as CoreEvent, Message, Page, PageRequest,
-};
+use fonn_replication::{Epoch, SlotSet as CoreSlots};
 
 use super::Replication;
 use crate::engine::{Acks, Engine, FeedError, PutError, SlotEntries};
@@ -52,68 +50,43 @@ impl Replication {
         after: Option<u64>,
         (cursor, len_max): (&[u8], usize),
     ) -> Result<PageAnswer, PutError> {
-        let request = PageRequest {
-            attempt: Attempt::default(),
-            slots: super::follow::core_slots(slots),
-            after: after.map(Epoch),
-            cursor: cursor.into(),
-        };
         let is_hidden = |slot: u16| slots.contains(slot) && self.rights.floor(slot).is_some();
         if (0..placement::SLOT_COUNT).any(is_hidden) {
             // What is hidden is not removed yet. The learner asks again.
             return Ok(PageAnswer::NotPrimary);
         }
-        let epoch = Epoch(self.epoch());
-        // The answer goes to the connection that asked, whichever member that is.
-        let me = self.me();
-        let asked = CoreEvent::Message(Message {
-            from: me,
-            epoch,
-            body: Body::PageRequest(request.clone()),
-        });
-        if let Some(answer) = self.refusal(self.decide(asked)) {
+        let (asked, after) = (super::follow::core_slots(slots), after.map(Epoch));
+        if let Some(answer) = self.refusal(&asked, after) {
             return Ok(answer);
         }
-        let read = match after.map(|after| self.mark_after(Epoch(after))) {
-            None => engine
-                .fetch_slots(slots, cursor, len_max)
-                .await
-                .map_err(FeedError::from),
-            Some(Some(mark)) => engine.fetch_slots_since(slots, mark, cursor, len_max).await,
+        let read = match after.map(|after| self.mark_after(after)) {
             Some(None) => Err(FeedError::Lost),
+            since => {
+                let since = since.flatten();
+                engine.fetch_slots(slots, since, cursor, len_max).await
+            }
         };
         let entries = match read {
             Ok(entries) => entries,
             Err(FeedError::Failed(error)) => return Err(error),
-            Err(FeedError::Lost | FeedError::NoLog) => {
-                return Ok(PageAnswer::Incomplete(slots.clone()));
-            }
+            Err(FeedError::Lost) => return Ok(PageAnswer::Incomplete(slots.clone())),
         };
         // The log may have lost changes meanwhile, or another member may lead the slots.
-        let read = CoreEvent::PageRead {
-            to: me,
-            page: Page {
-                request,
-                records: Vec::new(),
-                next: None,
-            },
-        };
-        let answer = self.refusal(self.decide(read));
+        let answer = self.refusal(&asked, after);
         Ok(answer.unwrap_or(PageAnswer::Page(entries)))
     }
 
     /// What the core says against a page, if anything.
-    fn refusal(&self, commands: Vec<CoreCommand<super::Entry>>) -> Option<PageAnswer> {
-        match commands.into_iter().next() {
-            Some(CoreCommand::ReadPage { .. }) => None,
-            Some(CoreCommand::Send(_, message)) => match message.body {
-                Body::Incomplete { slots, .. } => {
-                    let slots = slots.iter().map(|slot| slot.0).collect();
-                    Some(PageAnswer::Incomplete(slots))
-                }
-                _ => None,
-            },
-            _ => Some(PageAnswer::NotPrimary),
+    fn refusal(&self, slots: &CoreSlots, after: Option<Epoch>) -> Option<PageAnswer> {
+        let cell = self.core.lock();
+        let core = cell.core.as_ref().filter(|_| !cell.is_applying);
+        match core.and_then(|core| core.incomplete(slots, after)) {
+            None => Some(PageAnswer::NotPrimary),
+            Some(slots) if slots.is_empty() => None,
+            Some(slots) => {
+                let slots = slots.iter().map(|slot| slot.0).collect();
+                Some(PageAnswer::Incomplete(slots))
+            }
         }
     }
 }

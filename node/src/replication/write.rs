@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use fonn_base::boxed::BoxFuture;
 use fonn_base::entry::Space;
+use fonn_base::tasks::OnShutdown;
 use fonn_forward::envelope;
 use fonn_proto::peer::{self, Request};
 use fonn_proto::{Failure, Outcome, placement};
@@ -77,7 +79,8 @@ impl Replication {
             Some(transfer) => transfer,
             None => self.forget(engine, space, key).await?,
         };
-        self.replicate_entry((space, key), transfer, since).await
+        self.replicate_entry((slot, space, key), transfer, since)
+            .await
     }
 
     /// Notes that nothing is known of a key any more: what was written was evicted at once. The
@@ -92,20 +95,16 @@ impl Replication {
             return Err(Failure::Unavailable);
         }
         let newest = engine.fetch_for_peer(space, key).await?;
-        Ok(newest.unwrap_or_else(|| Transfer {
-            meta: Transfer::meta_of(&gone),
-            content: None,
-        }))
+        Ok(newest.unwrap_or_else(|| Transfer::received(&gone)))
     }
 
     /// As [`Self::replicate`], for an entry in hand.
-    pub(super) async fn replicate_entry(
+    async fn replicate_entry(
         &self,
-        (space, key): (Space, &[u8]),
+        (slot, space, key): (u16, Space, &[u8]),
         transfer: Transfer,
         since: u64,
     ) -> Result<(), NotAcknowledged> {
-        let slot = placement::slot(key);
         let written = Arc::new(Written {
             space,
             key: key.into(),
@@ -115,7 +114,7 @@ impl Replication {
             slot: Slot(slot),
             version: Version(written.transfer.meta.version),
             epoch: Epoch(since),
-            entry: Arc::clone(&written),
+            entry: written,
         };
         let request = self.last_request.fetch_add(1, Ordering::Relaxed) + 1;
         let (answer, mut answered) = oneshot::channel();
@@ -160,23 +159,29 @@ impl Replication {
         let mut rest = Vec::new();
         for command in commands {
             match command {
-                CoreCommand::Send(to, message) if matches!(message.body, Body::Write(_)) => {
-                    writes.push((to, message));
-                }
+                CoreCommand::Send(
+                    to,
+                    Message {
+                        epoch,
+                        body: Body::Write(record),
+                        ..
+                    },
+                ) => writes.push((to, epoch, record)),
                 command => rest.push(command),
             }
         }
         if !rest.is_empty() {
-            self.give_task(Task::Commands(rest));
+            self.tasks.put(Task::Commands(rest));
         }
-        let sent = writes.into_iter().map(|(to, message)| async move {
-            let Body::Write(record) = message.body else {
-                return false;
-            };
-            // By a later epoch than that of its execution, a member may have it already.
-            let again = message.epoch.0 != since;
-            self.send_write(to, message.epoch, &record, again).await
-        });
+        // By a later epoch than that of its execution, a member may have it already.
+        let again = |epoch: &Epoch| epoch.0 != since;
+        // Most writes have one target, and need no list of futures.
+        if let [(to, epoch, record)] = writes.as_slice() {
+            return self.send_write(*to, *epoch, record, again(epoch)).await;
+        }
+        let sent = writes
+            .iter()
+            .map(|(to, epoch, record)| self.send_write(*to, *epoch, record, again(epoch)));
         join_all(sent).await.contains(&true)
     }
 
@@ -228,40 +233,43 @@ impl Replication {
         false
     }
 
-    /// Notes that a message of the core is sent. None if it is under way already: the core repeats
-    /// what is not answered.
-    pub(super) fn begin_sending(&self, to: MemberId, message: &Message<Entry>) -> Option<Sending> {
-        let sending = match &message.body {
-            Body::Write(record) => Sending::Write(to.0, record.slot.0, record.version.0),
-            Body::Status => Sending::Status(to.0),
-            Body::PageRequest(request) => Sending::Page(request.attempt),
-            // These answer requests, and are sent as replies ([`serve`](super::serve)).
-            Body::Ack { .. } | Body::Page(_) | Body::Incomplete { .. } => return None,
-        };
-        self.sending.lock().insert(sending).then_some(sending)
-    }
-
-    /// Sends a message of the core, and passes on what comes of it.
-    pub(super) async fn send(
-        self: Arc<Self>,
-        engine: Arc<Engine>,
+    /// Sends a message of the core in a task of its own, and passes on what comes of it. Does
+    /// nothing while the message is under way already: the core repeats what is not answered.
+    pub(super) fn send(
+        self: &Arc<Self>,
+        engine: &Arc<Engine>,
         to: MemberId,
-        message: Message<Entry>,
-        sending: Sending,
+        Message { epoch, body, .. }: Message<Entry>,
     ) {
-        match message.body {
-            Body::Write(record) => {
-                self.send_write(to, message.epoch, &record, true).await;
-            }
-            Body::Status => self.ask_epoch(to, message.epoch).await,
-            Body::PageRequest(request) => {
-                Arc::clone(&self)
-                    .ask_page(engine, to, message.epoch, request)
-                    .await;
-            }
-            Body::Ack { .. } | Body::Page(_) | Body::Incomplete { .. } => {}
+        let (this, engine) = (Arc::clone(self), Arc::clone(engine));
+        let (sending, sent): (Sending, BoxFuture<'static, ()>) = match body {
+            Body::Write(record) => (
+                Sending::Write(to.0, record.slot.0, record.version.0),
+                Box::pin(async move {
+                    this.send_write(to, epoch, &record, true).await;
+                }),
+            ),
+            Body::Status => (
+                Sending::Status(to.0),
+                Box::pin(async move { this.ask_epoch(to, epoch).await }),
+            ),
+            Body::PageRequest(request) => (
+                Sending::Page(request.attempt),
+                Box::pin(async move { this.ask_page(&engine, to, epoch, request).await }),
+            ),
+            // These answer requests, and are sent as replies ([`serve`](super::serve)).
+            Body::Ack { .. } | Body::Page(_) | Body::Incomplete { .. } => return,
+        };
+        if !self.sending.lock().insert(sending) {
+            return;
         }
-        self.sending.lock().remove(&sending);
+        let this = Arc::clone(self);
+        let sent = async move {
+            sent.await;
+            this.sending.lock().remove(&sending);
+        };
+        self.group
+            .spawn("replication-send", OnShutdown::Abort, sent);
     }
 
     /// Asks a member which epoch it has applied.

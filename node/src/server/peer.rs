@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 
 use fonn_base::entry::Space;
+use fonn_proto::Outcome;
 use fonn_proto::peer::hello::{Hello, Rejection};
 use fonn_proto::peer::{self, OVERHEAD_LEN_MAX, Refusal, Reply, Request};
-use fonn_proto::{Failure, Outcome};
 
-use crate::engine::{Acks, Engine, PutError};
+use crate::engine::{Engine, PutError};
 
 /// Bytes of entries that one page has at most, about.
 pub(super) const PAGE_LEN_MAX: usize = 4 << 20;
@@ -65,43 +65,15 @@ pub(super) async fn execute(
     engine: &Engine,
     space: Space,
     request: &Request<'_>,
-    acks: &mut Acks,
     word: impl FnOnce(&Reply<'_>) + Send,
 ) {
-    match request {
-        Request::Put { entry, .. } => match engine.put_of_peer(entry, acks).await {
-            Ok(true) => word(&Reply::Applied),
-            Ok(false) => word(&Reply::NotNewer),
-            Err(error) => word(&refused(error)),
-        },
-        Request::Fetch { key } => match engine.fetch_for_peer(space, key).await {
-            Ok(None) => word(&Reply::Unknown),
-            Ok(Some(transfer)) => {
-                word(&Reply::Entry(transfer.entry(space, key, usize::MAX)));
-            }
-            Err(failure) => word(&Reply::Outcome(Outcome::Failed(failure))),
-        },
-        Request::FetchSlots {
-            slots,
-            cursor,
-            len_max,
-            ..
-        } => {
-            let len_max = (*len_max as usize).min(PAGE_LEN_MAX);
-            match engine.fetch_slots(slots, cursor, len_max).await {
-                Ok(found) => word(&Reply::Page(found.entries.page(&found.next))),
-                Err(error) => word(&refused(error)),
-            }
-        }
-        Request::Command(_)
-        | Request::Server(_)
-        | Request::Flushes
-        | Request::Flush { .. }
-        | Request::Writers { .. }
-        | Request::Copy { .. }
-        | Request::Ping => {
-            word(&Reply::Refused(Refusal::Unsupported));
-        }
+    let Request::Fetch { key } = request else {
+        return word(&Reply::Refused(Refusal::Unsupported));
+    };
+    match engine.fetch_for_peer(space, key).await {
+        Ok(None) => word(&Reply::Unknown),
+        Ok(Some(transfer)) => word(&Reply::Entry(transfer.entry(space, key, usize::MAX))),
+        Err(failure) => word(&Reply::Outcome(Outcome::Failed(failure))),
     }
 }
 
@@ -111,7 +83,6 @@ pub(super) fn refused(error: PutError) -> Reply<'static> {
             tracing::warn!(what, "a member sent a malformed request");
             Reply::Refused(Refusal::Malformed)
         }
-        PutError::Failed(Failure::TooLarge) => Reply::Outcome(Outcome::Failed(Failure::TooLarge)),
         PutError::Failed(failure) => Reply::Outcome(Outcome::Failed(failure)),
     }
 }

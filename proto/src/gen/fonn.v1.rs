@@ -1882,9 +1882,6 @@ pub struct ProposeRequest {
     /// The change in JSON.
     #[prost(bytes = "vec", tag = "3")]
     pub change: ::prost::alloc::vec::Vec<u8>,
-    /// Whether another member passed the request on.
-    #[prost(bool, tag = "4")]
-    pub forwarded: bool,
 }
 /// The change holds.
 #[derive(serde::Serialize)]
@@ -1922,9 +1919,6 @@ pub struct PingRequest {
 #[derive(serde::Serialize)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PingResponse {
-    /// The epoch of its map.
-    #[prost(uint64, tag = "1")]
-    pub epoch: u64,
     /// The newest version that it knows of; 0 if it gives none.
     #[prost(uint64, tag = "2")]
     pub version: u64,
@@ -2070,9 +2064,6 @@ pub struct ClusterMember {
     #[prost(enumeration = "MemberState", tag = "7")]
     #[serde(serialize_with = "json::member_state")]
     pub state: i32,
-    /// Which of its disks it runs on, from 1.
-    #[prost(uint64, tag = "8")]
-    pub incarnation: u64,
     /// The version of its software.
     #[prost(string, tag = "9")]
     pub version: ::prost::alloc::string::String,
@@ -2092,8 +2083,6 @@ pub enum MemberState {
     Draining = 3,
     /// Does not answer.
     Down = 4,
-    /// Gone for good.
-    Removed = 5,
 }
 impl MemberState {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -2107,7 +2096,6 @@ impl MemberState {
             Self::Active => "MEMBER_STATE_ACTIVE",
             Self::Draining => "MEMBER_STATE_DRAINING",
             Self::Down => "MEMBER_STATE_DOWN",
-            Self::Removed => "MEMBER_STATE_REMOVED",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -2118,7 +2106,6 @@ impl MemberState {
             "MEMBER_STATE_ACTIVE" => Some(Self::Active),
             "MEMBER_STATE_DRAINING" => Some(Self::Draining),
             "MEMBER_STATE_DOWN" => Some(Self::Down),
-            "MEMBER_STATE_REMOVED" => Some(Self::Removed),
             _ => None,
         }
     }
@@ -2710,8 +2697,8 @@ pub mod members_client {
             req.extensions_mut().insert(GrpcMethod::new("fonn.v1.Members", "Join"));
             self.inner.unary(req, path, codec).await
         }
-        /// Changes what members agree on. Any member can be asked: the leader answers. UNAVAILABLE while there
-        /// is none, FAILED_PRECONDITION if the change is refused.
+        /// Changes what members agree on. Members send it to the leader. UNAVAILABLE from any other member,
+        /// FAILED_PRECONDITION if the change is refused.
         pub async fn propose(
             &mut self,
             request: impl tonic::IntoRequest<super::ProposeRequest>,
@@ -2844,8 +2831,8 @@ pub mod members_server {
             &self,
             request: tonic::Request<super::JoinRequest>,
         ) -> std::result::Result<tonic::Response<super::JoinResponse>, tonic::Status>;
-        /// Changes what members agree on. Any member can be asked: the leader answers. UNAVAILABLE while there
-        /// is none, FAILED_PRECONDITION if the change is refused.
+        /// Changes what members agree on. Members send it to the leader. UNAVAILABLE from any other member,
+        /// FAILED_PRECONDITION if the change is refused.
         async fn propose(
             &self,
             request: tonic::Request<super::ProposeRequest>,

@@ -25,9 +25,6 @@ use crate::Out;
 /// The bytes in front of the names.
 pub const HELLO_HEAD_LEN: usize = 16;
 
-/// No hello is longer.
-pub const HELLO_LEN_MAX: usize = HELLO_HEAD_LEN + 2 * u8::MAX as usize;
-
 const MAGIC: [u8; 4] = [FIRST_BYTE, b'F', b'N', b'P'];
 
 /// What one side says about itself.
@@ -105,7 +102,7 @@ pub enum HelloError {
 /// What [`Hello::decode`] found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Not all there: `total` bytes are needed, at most [`HELLO_LEN_MAX`].
+    /// Not all there: `total` bytes are needed, at most 526.
     Need {
         /// Bytes needed in all.
         total: usize,

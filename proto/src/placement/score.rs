@@ -6,6 +6,7 @@
 //! integers, since all parties must come to the same result on every machine.
 
 use super::Placed;
+use crate::hash::{fnv1a, mix};
 
 /// Fractional bits of a logarithm.
 const LOG_BITS: u32 = 32;
@@ -17,11 +18,8 @@ pub(super) type Score = (u64, u64);
 
 /// The hash of a member's name that its scores are made of.
 pub(super) fn seed(id: &str) -> u64 {
-    // FNV-1a, then mixed: names differ in few bits.
-    let hash = id.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    mix(hash)
+    // Names differ in few bits.
+    mix(fnv1a(id.as_bytes()))
 }
 
 /// How much a slot wants a member; [`u64::MAX`] in front if it does not at all.
@@ -50,14 +48,6 @@ fn exponential(hash: u64) -> u64 {
     }
     let log = (u64::from(63 - zeros) << LOG_BITS) | fraction;
     ((64 << LOG_BITS) - log) << 16
-}
-
-/// The finalizer of SplitMix64 (Steele, Lea, Flood 2014).
-fn mix(value: u64) -> u64 {
-    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ (value >> 31)
 }
 
 #[cfg(test)]

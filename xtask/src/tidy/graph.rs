@@ -35,7 +35,7 @@ const MAY_IMPORT: [(&str, &str, &[&str]); 26] = [
     (
         "crates/admin",
         "fonn-admin",
-        &["fonn-auth", "fonn-base", "fonn-proto"],
+        &["fonn-auth", "fonn-base", "fonn-dashboard", "fonn-proto"],
     ),
     // Its tests alone call it as a member does, by the client of `rpc`.
     (
@@ -115,7 +115,6 @@ const MAY_IMPORT: [(&str, &str, &[&str]); 26] = [
             "fonn-ram-tier",
             "fonn-disk-tier",
             "fonn-cold-tier",
-            "fonn-dashboard",
             "fonn-gateway",
         ],
     ),
@@ -131,7 +130,6 @@ const MAY_IMPORT: [(&str, &str, &[&str]); 26] = [
             "fonn-server",
             "fonn-forward",
             "fonn-program",
-            "fonn-dashboard",
             "fonn-gateway",
         ],
     ),

@@ -53,7 +53,7 @@ fn flag_wins_over_file_and_lists_are_taken_whole() {
     let expected = Settings {
         listen: vec!["a".to_owned(), "b".to_owned()],
         ram_budget: Some(Budget::Bytes(ByteCount::mib(512))),
-        max_value: Some(ByteCount::KIB),
+        max_value: Some(ByteCount::new(1024)),
         delay: None,
         threads: Some(3),
     };

@@ -35,7 +35,7 @@ impl LocalCounter {
     }
 }
 
-/// A number that its one writer sets, or moves up and down.
+/// A number that its one writer sets.
 #[derive(Debug, Default)]
 pub struct LocalGauge(AtomicU64);
 
@@ -44,18 +44,6 @@ impl LocalGauge {
     #[inline]
     pub fn set(&self, value: u64) {
         self.0.store(value, Ordering::Relaxed);
-    }
-
-    /// Adds `count`. For the one writer.
-    #[inline]
-    pub fn add(&self, count: u64) {
-        self.set(self.get().wrapping_add(count));
-    }
-
-    /// Takes `count` away, down to 0. For the one writer.
-    #[inline]
-    pub fn sub(&self, count: u64) {
-        self.set(self.get().saturating_sub(count));
     }
 
     /// The number; any thread may read it.
@@ -197,24 +185,6 @@ impl HistogramSum {
         let bounded = self.buckets.iter().take(BOUNDED).enumerate();
         bounded.map(|(bucket, &count)| (bound_ns(bucket) as f64 / 1e9, count))
     }
-
-    /// An upper bound of the quantile `q` (0 to 1), or `None` when nothing was recorded. What is
-    /// longer than the highest bound counts as that.
-    #[must_use]
-    pub fn quantile(&self, q: f64) -> Option<Duration> {
-        let count = self.count();
-        if count == 0 {
-            return None;
-        }
-        let rank = ((q.clamp(0.0, 1.0) * count as f64).ceil() as u64).max(1);
-        let mut cumulative = 0;
-        let bucket = self.buckets.iter().position(|&in_bucket| {
-            cumulative += in_bucket;
-            cumulative >= rank
-        });
-        let bucket = bucket.unwrap_or(BOUNDED).min(BOUNDED - 1);
-        Some(Duration::from_nanos(bound_ns(bucket)))
-    }
 }
 
 #[cfg(test)]
@@ -266,8 +236,7 @@ mod tests {
                         cells.requests.inc();
                         cells.latency.record(Duration::from_micros(thread));
                     }
-                    cells.open.add(thread + 1);
-                    cells.open.sub(1);
+                    cells.open.set(thread);
                 });
             }
         });
@@ -281,25 +250,17 @@ mod tests {
             .for_each(|cells| latency.merge(&cells.latency));
         assert_eq!(latency.count(), 4000);
         assert!((latency.sum_seconds() - 0.01).abs() < 1e-9);
-        assert_eq!(latency.quantile(0.25), Some(Duration::from_nanos(1024)));
-        assert_eq!(latency.quantile(1.0), Some(Duration::from_nanos(4096)));
+        let counts: Vec<u64> = latency.buckets().map(|(_, count)| count).collect();
+        assert_eq!(counts[..6], [1000, 0, 1000, 1000, 1000, 0]);
     }
 
     #[test]
-    fn quantiles_of_nothing_and_of_the_longest() {
-        assert_eq!(HistogramSum::default().quantile(0.5), None);
+    fn a_duration_above_the_highest_bound_is_in_no_bounded_bucket() {
         let local = LocalHistogram::default();
         local.record(Duration::from_secs(3600));
         let mut sum = HistogramSum::default();
         sum.merge(&local);
-        assert_eq!(sum.quantile(0.5), Some(Duration::from_nanos(1 << 36)));
+        assert_eq!(sum.count(), 1);
         assert_eq!(sum.buckets().map(|(_, count)| count).sum::<u64>(), 0);
-    }
-
-    #[test]
-    fn gauges_do_not_go_below_zero() {
-        let gauge = LocalGauge::default();
-        gauge.sub(5);
-        assert_eq!(gauge.get(), 0);
     }
 }

@@ -209,7 +209,7 @@ fn push(samples: &mut VecDeque<Sample>, sample: Sample, count_max: usize) {
 mod tests {
     use super::*;
     use crate::metrics::Metrics;
-    use crate::metrics::cells::{HistogramSum, LocalHistogram};
+    use crate::metrics::cells::{HistogramSum, LocalCounter, LocalGauge, LocalHistogram};
 
     fn named(name: &str, labels: &[(&str, &str)]) -> Series {
         let labels = labels.iter().map(|&(k, v)| (k.to_owned(), v.to_owned()));
@@ -226,19 +226,21 @@ mod tests {
     #[test]
     fn it_says_what_the_metrics_say() {
         let metrics = Metrics::new();
-        let gets = metrics.counter("fonn_gets_total", "Gets.").unwrap();
-        let open = metrics.gauge("fonn_open", "Open.").unwrap();
-        let latency = std::sync::Arc::new(LocalHistogram::default());
-        let scraped = std::sync::Arc::clone(&latency);
+        let cells: Arc<(LocalCounter, LocalGauge, LocalHistogram)> = Arc::default();
+        let scraped = Arc::clone(&cells);
         metrics.on_scrape(move |snapshot| {
+            let (gets, open, latency) = &*scraped;
+            snapshot.counter("fonn_gets_total", "Gets.", &[], gets.get());
+            snapshot.gauge("fonn_open", "Open.", &[], -(open.get() as f64));
             let mut sum = HistogramSum::default();
-            sum.merge(&scraped);
+            sum.merge(latency);
             snapshot.histogram("fonn_seconds", "Time.", &[("tier", "disk")], &sum);
         });
         let mut history = History::new(Options::default());
         history.add(1000, &metrics.gather());
-        gets.inc_by(7);
-        open.set(-3);
+        let (gets, open, latency) = &*cells;
+        gets.add(7);
+        open.set(3);
         latency.record_many_ns(1500, 4);
         latency.record_many_ns(u64::MAX, 1);
         history.add(2000, &metrics.gather());

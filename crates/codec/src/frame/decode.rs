@@ -264,6 +264,13 @@ impl<'a> Frame<'a> {
     }
 }
 
+/// The bytes of a value that are in one of its blocks.
+pub(super) fn block_len_of(original_len: usize, block: usize) -> usize {
+    original_len
+        .saturating_sub(block.saturating_mul(BLOCK_LEN))
+        .min(BLOCK_LEN)
+}
+
 impl<'a> Blocks<'a> {
     fn parse(header: &Header, payload: &'a [u8]) -> Result<Self, FrameError> {
         let original_len = header.original_len();
@@ -290,7 +297,7 @@ impl<'a> Blocks<'a> {
             let end = blocks.end(block).ok_or(FrameError::Index { block })?;
             let is_in_order = end > start
                 && end <= stored.len()
-                && end.saturating_sub(start) <= blocks.original_len_of(block);
+                && end.saturating_sub(start) <= block_len_of(blocks.original_len, block);
             if !is_in_order {
                 return Err(FrameError::Index { block });
             }
@@ -311,12 +318,6 @@ impl<'a> Blocks<'a> {
             .get(block.checked_mul(INDEX_ENTRY_LEN)?..)?
             .first_chunk()?;
         usize::try_from(u32::from_le_bytes(*entry)).ok()
-    }
-
-    fn original_len_of(&self, block: usize) -> usize {
-        self.original_len
-            .saturating_sub(block.saturating_mul(BLOCK_LEN))
-            .min(BLOCK_LEN)
     }
 
     fn stored_of(&self, block: usize) -> Option<&'a [u8]> {
@@ -341,7 +342,7 @@ impl<'a> Blocks<'a> {
 
     fn append(&self, block: usize, append: Append, out: &mut Vec<u8>) -> Option<()> {
         let stored = self.stored_of(block)?;
-        let original_len = self.original_len_of(block);
+        let original_len = block_len_of(self.original_len, block);
         if stored.len() == original_len {
             out.extend_from_slice(stored);
             return Some(());
@@ -360,7 +361,7 @@ impl<'a> Blocks<'a> {
         out: &mut [u8],
     ) -> Option<()> {
         let stored = self.stored_of(block)?;
-        let original_len = self.original_len_of(block);
+        let original_len = block_len_of(self.original_len, block);
         if stored.len() == original_len {
             let part = stored.get(skip..)?.get(..out.len())?;
             out.copy_from_slice(part);

@@ -8,6 +8,7 @@
 
 use std::mem;
 
+use super::decode::block_len_of;
 use crate::checksum;
 use crate::frame::{BLOCK_LEN, Encoding, FrameError, HEADER_LEN, Header, INDEX_ENTRY_LEN};
 use crate::registry::{Operations, Support};
@@ -231,7 +232,7 @@ impl Blocks {
 
     /// Appends the block at hand to the value.
     fn decode(&self, stored: &[u8], value: &mut Vec<u8>) -> Option<()> {
-        let original_len = self.original_len_of(self.block);
+        let original_len = block_len_of(self.original_len, self.block);
         if stored.len() == original_len {
             value.extend_from_slice(stored);
             return Some(());
@@ -256,7 +257,7 @@ impl Blocks {
             let end = self.end(block).ok_or(FrameError::Index { block })?;
             let is_in_order = end > start
                 && end <= self.stored_len
-                && end.saturating_sub(start) <= self.original_len_of(block);
+                && end.saturating_sub(start) <= block_len_of(self.original_len, block);
             if !is_in_order {
                 return Err(FrameError::Index { block });
             }
@@ -285,12 +286,6 @@ impl Blocks {
             None => 0,
         };
         self.end(block)?.checked_sub(start)
-    }
-
-    fn original_len_of(&self, block: usize) -> usize {
-        self.original_len
-            .saturating_sub(block.saturating_mul(BLOCK_LEN))
-            .min(BLOCK_LEN)
     }
 }
 

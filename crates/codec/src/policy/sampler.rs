@@ -43,6 +43,7 @@ impl Sample {
 
     /// Sets what `spec` made of [`raw_bytes`](Self::raw_bytes). A spec that is no candidate is
     /// ignored.
+    #[cfg(test)]
     pub fn set_cost(&mut self, spec: CodecSpec, cost: Cost) {
         for (index, place) in self.costs.iter_mut().enumerate() {
             if candidate(index) == Some(spec) {

@@ -56,7 +56,7 @@ impl Rig {
         };
         change(&mut options);
         Self {
-            tier: Some(DiskTier::open(options, Arc::new(Nobody)).unwrap()),
+            tier: Some(DiskTier::open(options, Arc::new(Nobody), None).unwrap()),
             runtime: tokio::runtime::Builder::new_current_thread()
                 .enable_time()
                 .build()

@@ -3,10 +3,10 @@
 use std::io::IoSlice;
 use std::sync::Arc;
 
+use fonn_base::clock::Clock;
 use fonn_base::entry::Space;
 
 use super::recode::Workspace;
-use super::survey::unix_now_ms;
 use super::{Pace, Stopped, discard};
 use crate::Shared;
 use crate::generation::Generation;
@@ -111,7 +111,7 @@ pub(crate) fn rewrite(
         source,
         target,
         pace: Pace::new(shared, source),
-        now_ms: unix_now_ms(),
+        now_ms: Clock::system().wall_ms(),
         workspace: Workspace::default(),
         piece: Vec::new(),
         direct: DirectWriter::default(),

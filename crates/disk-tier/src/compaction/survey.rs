@@ -1,8 +1,8 @@
 //! Whether writing a generation anew would gain anything, from a sample of its entries.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
+use fonn_base::clock::Clock;
 use fonn_base::entry::Space;
 use fonn_codec::frame::{HEADER_LEN, Header};
 use fonn_codec::{Encoding, Verbatim};
@@ -77,7 +77,7 @@ impl Unlooked {
 
 pub(super) fn run(shared: &Shared, source: &Arc<Generation>) -> Result<Survey, Stopped> {
     let mut pace = Pace::new(shared, source);
-    let now_ms = unix_now_ms();
+    let now_ms = Clock::system().wall_ms();
     let (spec, min_bytes) = shared.compacted.active();
     let (mut entry_bytes, mut sampled, mut useful, mut recodable) = (0_u64, 1_u64, 0_u64, 0_u64);
     let (mut unlooked, mut read) = (Unlooked::default(), 0);
@@ -145,7 +145,7 @@ pub(super) fn run(shared: &Shared, source: &Arc<Generation>) -> Result<Survey, S
 
 /// About which share of a log a read may still need, from a sample of each space.
 pub(super) fn useful_share(shared: &Shared, source: &Generation) -> Result<f64, Stopped> {
-    let now_ms = unix_now_ms();
+    let now_ms = Clock::system().wall_ms();
     let contents = source.contents()?;
     let samples = (SAMPLE_MAX / u32::try_from(contents.len()).unwrap_or(u32::MAX).max(1))
         .max(SAMPLE_OF_SPACE_MIN);
@@ -167,11 +167,4 @@ pub(super) fn useful_share(shared: &Shared, source: &Generation) -> Result<f64, 
         useful += bytes as f64 * found_useful as f64 / sampled as f64;
     }
     Ok(useful / source.log.end().max(1) as f64)
-}
-
-pub(super) fn unix_now_ms() -> u64 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

@@ -180,7 +180,7 @@ fn opened(dir: &Path, like: &DiskOptions) -> DiskTier {
         dir: dir.to_owned(),
         ..like.clone()
     };
-    DiskTier::open(options, Arc::<Witness>::default()).unwrap()
+    DiskTier::open(options, Arc::<Witness>::default(), None).unwrap()
 }
 
 /// Copies of a store: as a kill leaves it, and after a clean stop.

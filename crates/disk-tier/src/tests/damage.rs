@@ -197,7 +197,7 @@ async fn a_foreign_format_is_refused_and_nothing_deleted() {
     rig.close();
     let format = rig.options.dir.join("FORMAT");
     std::fs::write(&format, "fonn-disk 9\n").unwrap();
-    let refused = DiskTier::open(rig.options.clone(), Arc::<Witness>::default())
+    let refused = DiskTier::open(rig.options.clone(), Arc::<Witness>::default(), None)
         .err()
         .unwrap();
     assert!(matches!(refused, DiskError::Format { .. }), "{refused}");

@@ -120,7 +120,7 @@ async fn one_damaged_byte_costs_its_record_or_all_that_is_older_and_shows_nothin
             dir: copy.clone(),
             ..rig.options.clone()
         };
-        let tier = DiskTier::open(options, observer).unwrap();
+        let tier = DiskTier::open(options, observer, None).unwrap();
         // Without the index, all that is older than a record of an unknown key goes.
         let looked_at = u64::from(round % 3 == 0);
         let is_unknown = place - records[lost].offset < bound_of(&records[lost]);

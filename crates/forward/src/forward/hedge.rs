@@ -73,7 +73,7 @@ impl Forwarder {
         let Some(first) = again.pending.take() else {
             return Err(Obstacle::Senseless);
         };
-        let has_base = again.has_base;
+        let has_base = again.attempt.has_base;
         let Some(second) = self.begin_hedge(job, again) else {
             return executed(first.await, has_base);
         };
@@ -109,7 +109,7 @@ impl Forwarder {
         let now = Instant::now();
         let timing = Timing {
             now,
-            timeout: self.timeout.saturating_sub(now - again.since),
+            timeout: self.timeout.saturating_sub(now - again.attempt.since),
         };
         let envelope = envelope(slot, job.space, target.epoch).of(job.writer);
         let request = Request::Copy { get };

@@ -116,23 +116,23 @@ fn a_change_that_one_member_does_not_know_is_refused_and_names_it() {
         version: "0.2.3".to_owned(),
         ..info("b", 2)
     }));
-    assert_eq!(state.lowest(), Release(0, 1));
-    assert_eq!(state.check_release(Release::FIRST), Ok(()));
-    assert_eq!(state.check_release(Release(0, 1)), Ok(()));
-    let refused = state.check_release(Release(0, 2)).unwrap_err();
+    assert_eq!(state.lowest(), MinorVersion(0, 1));
+    assert_eq!(state.check_version(MinorVersion::FIRST), Ok(()));
+    assert_eq!(state.check_version(MinorVersion(0, 1)), Ok(()));
+    let refused = state.check_version(MinorVersion(0, 2)).unwrap_err();
     assert!(
         refused.to_string().contains("\"a\" runs version \"0.1.0\""),
         "{refused}"
     );
     // A member that is down comes back as it was.
     state.apply(Change::Down(1));
-    state.check_release(Release(0, 2)).unwrap_err();
+    state.check_version(MinorVersion(0, 2)).unwrap_err();
     state.apply(Change::Join(MemberInfo {
         version: "0.2.0".to_owned(),
         ..info("a", 1)
     }));
-    assert_eq!(state.check_release(Release(0, 2)), Ok(()));
-    state.check_release(Release(0, 3)).unwrap_err();
+    assert_eq!(state.check_version(MinorVersion(0, 2)), Ok(()));
+    state.check_version(MinorVersion(0, 3)).unwrap_err();
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn a_member_that_does_not_understand_what_was_agreed_on_is_not_taken_in() {
         !text.contains("needs"),
         "older versions do not know it: {text}"
     );
-    state.needs = Release(0, 2);
+    state.needs = MinorVersion(0, 2);
     let outcome = state.apply(Change::Join(info("b", 2)));
     let Outcome::Refused(why) = outcome else {
         panic!("{outcome:?}");
@@ -190,7 +190,7 @@ fn a_removed_disk_cannot_return_and_an_empty_one_can() {
     assert_eq!(state.apply(Change::Join(info("b", 2))), refused);
     state.apply(Change::Join(info("b", 3)));
     assert_eq!(state_of(&state, "b"), Some(MemberState::Joining));
-    assert_eq!(state.members["b"].incarnation, 2);
+    assert_eq!(state.members["b"].info.raft_id, 3);
 }
 
 #[test]

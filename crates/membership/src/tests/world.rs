@@ -144,7 +144,7 @@ async fn report(cluster: Cluster, id: String) {
 
 impl Node {
     pub(super) fn address(&self) -> String {
-        self.cluster.address().to_string()
+        self.cluster.participant.info.cluster_address.clone()
     }
 
     pub(super) fn id(&self) -> &str {

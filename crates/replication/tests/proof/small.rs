@@ -18,7 +18,7 @@ use stateright::{Model, Property};
 
 use super::raft::{Agreed, first_topology};
 use super::store::{Clearing, Entry, Key, Store, StoreLookup};
-use super::world::save;
+use super::world::{page_answer, save};
 
 const NOW: Duration = Duration::ZERO;
 
@@ -165,7 +165,7 @@ impl Small {
             messages.sort_by_key(|message| format!("{message:?}"));
             state.network = HashableHashSet::new();
             for (to, message) in messages {
-                self.handle(&mut state, usize::from(to.0), Event::Message(message));
+                self.deliver(&mut state, to, message);
             }
             for member in 0..members_len {
                 for attempt in std::mem::take(&mut state.members[member].clearing) {
@@ -247,12 +247,27 @@ impl Small {
                 }
                 save(&mut member.saved, &member.core, slots);
             }
-            Command::ReadPage { to, request } => {
-                let page = member.store.page(request);
-                self.handle(state, index, Event::PageRead { to, page });
-            }
             Command::Answer(id, reply) => state.answered(id, reply),
             Command::Propose(change) => state.commit(&change),
+        }
+    }
+
+    /// A message arrives. The shell answers a request for a page if both members have applied one
+    /// epoch.
+    fn deliver(&self, state: &mut State, to: MemberId, message: Message<Entry>) {
+        let (from, epoch, body) = (message.from, message.epoch, message.body.clone());
+        self.handle(state, usize::from(to.0), Event::Message(message));
+        let Member { core, store, .. } = &state.members[usize::from(to.0)];
+        if let Body::PageRequest(request) = body
+            && epoch == core.applied()
+            && let Some(body) = page_answer(core, store.page(request))
+        {
+            let answer = Message {
+                from: to,
+                epoch,
+                body,
+            };
+            self.send(state, from, answer);
         }
     }
 
@@ -399,7 +414,7 @@ impl Model for Small {
         match action {
             Action::Deliver(to, message) => {
                 state.network.remove(&(to, message.clone()));
-                self.handle(&mut state, usize::from(to.0), Event::Message(message));
+                self.deliver(&mut state, to, message);
             }
             Action::Learn(index) => self.learn(&mut state, index),
             Action::Repeat(index) => self.handle(&mut state, index, Event::Timer),

@@ -242,13 +242,8 @@ fn a_member_that_lost_writes_is_not_fit_after_a_further_clean_start() {
     for disk in [Disk::Unclean(saved), Disk::Empty] {
         let (first, out) = Member::started(A, disk, &topology);
         assert!(out.contains(&Command::Save(None)));
-        let saved = Saved {
-            applied: first.core.applied(),
-            is_fit: first.core.is_fit(),
-            slots: first.core.slots().to_vec(),
-        };
         // It stops in order before the members agree that it syncs.
-        let (second, out) = Member::started(A, Disk::Clean(saved), &topology);
+        let (second, out) = Member::started(A, Disk::Clean(first.core.saved()), &topology);
         let [Command::Propose(Change::Sync { member: A, .. })] = floors_and_proposals(&out)[..]
         else {
             panic!("it asks to sync, and nothing else: {out:?}");

@@ -146,7 +146,10 @@ impl World {
                 self.ask_for_flushes(at, message);
                 return Ok(());
             }
-            Action::Deliver(_, message) => Event::Message(message),
+            Action::Deliver(_, message) => {
+                self.deliver(at, message);
+                return Ok(());
+            }
             Action::Request(_, request) => {
                 self.admit(at, request);
                 return Ok(());
@@ -172,7 +175,11 @@ impl World {
                 node.lease = Duration::from_millis(until);
                 Event::Lease(node.lease)
             }
-            Action::PageRead(_, _, to, page) => Event::PageRead { to, page },
+            Action::PageRead(_, _, to, page) => {
+                let answer = page_answer(&node.core, page);
+                self.answer_page_request(at, to, answer);
+                return Ok(());
+            }
             _ => return Ok(()),
         };
         self.handle(at, event);
@@ -289,12 +296,6 @@ impl World {
                 }
                 save(&mut node.saved, &node.core, slots);
             }
-            Command::ReadPage { to, request } => {
-                let node = &self.clusters[at.0].nodes[at.1];
-                let page = node.store.page(request);
-                let delay = self.random.between(1, 40);
-                self.schedule(delay, Action::PageRead(at, incarnation, to, page));
-            }
             Command::Answer(request, reply) => self.answered(at, request, reply),
             Command::Propose(change) => {
                 let lost = self.clusters[at.0].cut_to_leader[at.1] > now;
@@ -303,6 +304,37 @@ impl World {
                     self.schedule(delay, Action::Propose(at.0, change));
                 }
             }
+        }
+    }
+
+    /// A message arrives. The shell answers a request for a page if both members have applied one
+    /// epoch.
+    fn deliver(&mut self, at: At, message: Message<Entry>) {
+        let (from, epoch) = (message.from, message.epoch);
+        let asked = match &message.body {
+            Body::PageRequest(request) => Some(request.clone()),
+            _ => None,
+        };
+        self.handle(at, Event::Message(message));
+        let node = &self.clusters[at.0].nodes[at.1];
+        let Some(request) = asked.filter(|_| node.alive && epoch == node.core.applied()) else {
+            return;
+        };
+        match page_answer(&node.core, node.store.page(request)) {
+            // It takes a while to read it.
+            Some(Body::Page(page)) => {
+                let (incarnation, delay) = (node.incarnation, self.random.between(1, 40));
+                self.schedule(delay, Action::PageRead(at, incarnation, from, page));
+            }
+            answer => self.answer_page_request(at, from, answer),
+        }
+    }
+
+    fn answer_page_request(&mut self, at: At, to: MemberId, answer: Option<Body<Entry>>) {
+        if let Some(body) = answer {
+            let epoch = self.clusters[at.0].nodes[at.1].core.applied();
+            let from = MemberId(at.1 as u8);
+            self.execute(at, Command::Send(to, Message { from, epoch, body }));
         }
     }
 
@@ -489,14 +521,20 @@ pub fn save(saved: &mut Option<Saved>, core: &Core<Entry>, slots: Option<SlotSet
                 saved.slots[index] = core.slots()[index];
             }
         }
-        (saved, _) => {
-            *saved = Some(Saved {
-                applied: core.applied(),
-                is_fit: core.is_fit(),
-                slots: core.slots().to_vec(),
-            });
-        }
+        (saved, _) => *saved = Some(core.saved()),
     }
+}
+
+/// What a primary answers a request for a page. It looks when it reads the page, and when it has.
+pub fn page_answer(core: &Core<Entry>, page: Page<Entry>) -> Option<Body<Entry>> {
+    let slots = core.incomplete(&page.request.slots, page.request.after)?;
+    Some(match slots.is_empty() {
+        true => Body::Page(page),
+        false => Body::Incomplete {
+            request: page.request,
+            slots,
+        },
+    })
 }
 
 fn is_beat(event: &Event<Entry>) -> bool {

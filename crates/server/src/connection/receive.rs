@@ -259,7 +259,7 @@ impl<'c, S: Service> Driver<'c, S> {
                 let has_waited = made.is_none();
                 if has_waited {
                     // It waits with as little as possible.
-                    self.give_back_buffers();
+                    pool::reclaim(&mut self.out, &mut self.scratch);
                     input.shrink();
                     let making = Reservation::make(self.shared, source, more, input.len());
                     made = Box::pin(making).await;
@@ -291,7 +291,7 @@ impl<'c, S: Service> Driver<'c, S> {
         self.count(Event::Busy, 1);
         if let Some(session) = &mut self.session {
             session.refuse(Failure::Busy);
-            self.take_buffers();
+            pool::lend(&mut self.out, &mut self.scratch);
             self.batch = Batch::new(Instant::now());
             let chunk = input.take();
             let parsed = Box::pin(self.process(&chunk, 0)).await?;

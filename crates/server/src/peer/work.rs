@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use fonn_proto::peer::{Envelope, Head, Refusal, Reply, Request};
 use fonn_proto::request::ServerOutcome;
-use fonn_proto::{Failure, Out, Outcome, Redirects, ServerCommand, Space};
+use fonn_proto::{Failure, Out, Outcome, ServerCommand, Space};
 
 use super::keep;
 use crate::Shared;
@@ -146,14 +146,11 @@ impl Owned {
             }
             Ok(Request::Command(command)) => {
                 let job = Job {
-                    space,
-                    command: &command,
                     source: Some(&self.body),
-                    base: None,
                     routed_by: Some(self.head.envelope.epoch),
-                    // Members carry out for each other what clients are not redirected for.
-                    redirects: Redirects::Never,
                     writer: self.head.envelope.writer,
+                    // Members carry out for each other what clients are not redirected for.
+                    ..Job::own(space, &command)
                 };
                 let mut scratch = Vec::new();
                 match service.execute(&job, acks, &mut scratch).await {

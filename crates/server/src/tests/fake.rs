@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use fonn_base::metrics::Label as _;
 use fonn_base::random::SplitMix64;
 use fonn_proto::outcome::Value;
 use fonn_proto::peer::hello::{Hello, Rejection};

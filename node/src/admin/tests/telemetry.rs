@@ -1,5 +1,6 @@
 //! `fonn.v1.Telemetry`, and deletes, which are told there.
 
+use fonn_base::metrics::cells::LocalCounter;
 use fonn_proto::grpc::v1::telemetry_client::TelemetryClient;
 use fonn_proto::grpc::v1::{
     DeleteKeyRequest, EventLevel, EventsRequest, KeyRequest, SetCodecRequest, WatchRequest,
@@ -21,6 +22,14 @@ impl Rig {
     }
 }
 
+/// Publishes a counter, and returns its cell.
+fn counter(metrics: &Metrics, name: &'static str) -> Arc<LocalCounter> {
+    let cell = Arc::new(LocalCounter::default());
+    let scraped = Arc::clone(&cell);
+    metrics.on_scrape(move |snapshot| snapshot.counter(name, "Test.", &[], scraped.get()));
+    cell
+}
+
 async fn next(stream: &mut Streaming<WatchResponse>) -> WatchResponse {
     let message = tokio::time::timeout(GRACE, stream.message()).await;
     message.expect("news in time").unwrap().expect("no end")
@@ -29,9 +38,9 @@ async fn next(stream: &mut Streaming<WatchResponse>) -> WatchResponse {
 #[tokio::test]
 async fn a_reader_gets_the_past_and_then_what_changes() {
     let rig = Rig::open(None).await;
-    let gets = rig.metrics.counter("fonn_gets_total", "Gets.").unwrap();
-    let still = rig.metrics.gauge("fonn_still", "Still.").unwrap();
-    still.set(5);
+    let gets = counter(&rig.metrics, "fonn_gets_total");
+    rig.metrics
+        .on_scrape(|snapshot| snapshot.gauge("fonn_still", "Still.", &[], 5.0));
     for _ in 0..3 {
         gets.inc();
         rig.telemetry.take_sample();
@@ -54,8 +63,8 @@ async fn a_reader_gets_the_past_and_then_what_changes() {
         );
     }
 
-    gets.inc_by(10);
-    let late = rig.metrics.counter("fonn_late_total", "Late.").unwrap();
+    gets.add(10);
+    let late = counter(&rig.metrics, "fonn_late_total");
     rig.telemetry.take_sample();
     let news = next(&mut stream).await;
     assert_eq!(news.samples.len(), 1);

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use fonn_codec::CodecId;
 use fonn_proto::batch::BATCH_VALUES_LEN_MAX;
 use fonn_proto::command::StoreMode;
-use fonn_proto::{Batch, BatchStep, Command, Redirects, Transfer, WriterId};
+use fonn_proto::{Batch, BatchStep, Command, Transfer};
 
 use super::super::prepare::{Long, Prepared, SHORT_LEN_MAX};
 use super::super::{Engine, Job, semantics};
@@ -70,15 +70,7 @@ impl Engine {
         prepared: &mut Prepared,
         left: &mut usize,
     ) {
-        let job = Job {
-            space: it.space,
-            command,
-            source: None,
-            base: None,
-            routed_by: None,
-            redirects: Redirects::Never,
-            writer: WriterId::NONE,
-        };
+        let job = Job::own(it.space, command);
         if let Some(long) = self.long(it, prepared) {
             let len = self.decoded_len(&long);
             if len <= *left {
@@ -155,7 +147,7 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use fonn_proto::request::ServerOutcome;
-    use fonn_proto::{ExpirySpec, Failure, Get, Outcome, Store};
+    use fonn_proto::{ExpirySpec, Failure, Get, Outcome, Store, WriterId};
 
     use super::*;
     use crate::engine::Acks;

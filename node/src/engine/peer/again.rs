@@ -3,48 +3,26 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use fonn_base::entry::{Meta, Space};
-use fonn_disk_tier::{DiskFound, DiskTier, Write, WriteKind};
+use fonn_base::entry::Space;
+use fonn_disk_tier::{Write, WriteKind};
 use fonn_proto::{Failure, Version, peer};
-use fonn_ram_tier::Found;
 
-use super::{Framing, PutError, in_ram};
+use super::{BelowRam, Framing, PutError, Transfer, in_ram};
 use crate::engine::commit::Refused;
 use crate::engine::{Acks, Engine, FETCHES_MAX, ROOM_WAIT, Ticket};
 
-/// The newest record of a key.
-#[derive(Clone)]
-enum Newest {
-    Entry(Meta, Bytes, Framing),
-    Tombstone(Version),
-    /// The bucket has it, and the log has nothing that counts.
-    Below,
-    /// It was evicted, or never there.
-    Unknown,
-}
-
-impl Newest {
-    fn in_ram(found: &Found<'_>) -> Self {
-        let transfer = in_ram(found);
-        match transfer.content {
-            Some((stored, framing)) => Self::Entry(transfer.meta, stored, framing),
-            None => Self::Tombstone(transfer.meta.version),
-        }
-    }
-
-    /// The same record as a write. None if there is none.
-    fn write(self) -> Option<WriteKind> {
-        match self {
-            // Written as it is stored on disk, if it is.
-            Self::Entry(meta, stored, framing) => Some(WriteKind::Facts {
-                meta,
-                of: meta.version,
-                stored,
-                framed: framing == Framing::Framed,
-            }),
-            Self::Tombstone(version) => Some(WriteKind::Tombstone { version }),
-            Self::Below | Self::Unknown => None,
-        }
+/// A record that is written once more.
+fn rewrite(Transfer { meta, content }: Transfer) -> WriteKind {
+    let version = meta.version;
+    match content {
+        // Written as it is stored on disk, if it is.
+        Some((stored, framing)) => WriteKind::Facts {
+            meta,
+            of: version,
+            stored,
+            framed: framing == Framing::Framed,
+        },
+        None => WriteKind::Tombstone { version },
     }
 }
 
@@ -59,7 +37,7 @@ impl Engine {
     ///   was made before, whichever write it has. A key that was evicted meanwhile gets a tombstone
     ///   of the write's version.
     /// - The newer write is in RAM, and not on the disk yet. A process that is killed would lose
-    ///   both writes otherwise, and this one would have been acknowledged.
+    ///   both writes otherwise, and the older one would have been acknowledged.
     ///
     /// Without a disk there is no log.
     ///
@@ -82,10 +60,8 @@ impl Engine {
             return Ok(true);
         }
         let key = (Space(entry.space), entry.key);
-        if let Some(disk) = &self.disk
-            && (is_again || self.is_in_ram_alone(key))
-        {
-            self.log_again(disk, key, entry.version, acks).await?;
+        if self.disk.is_some() && (is_again || self.is_in_ram_alone(key)) {
+            self.log_again(key, entry.version, acks).await?;
         }
         Ok(false)
     }
@@ -100,21 +76,20 @@ impl Engine {
 
     async fn log_again(
         &self,
-        disk: &DiskTier,
         (space, key): (Space, &[u8]),
         version: Version,
         acks: &mut Acks,
     ) -> Result<(), Failure> {
         let hash = self.hot.ram.hash(space, key);
         let room_deadline = Instant::now() + ROOM_WAIT;
-        let mut read: Option<(Ticket, Newest)> = None;
+        let mut read: Option<(Ticket, BelowRam)> = None;
         for _ in 0..FETCHES_MAX {
             let ticket;
             let logged = {
                 let mut shard = self.hot.ram.lock(hash);
                 ticket = self.hot.ticket(hash);
                 let newest = match shard.find(hash, space, key) {
-                    Some(slot) => Some(Newest::in_ram(&shard.get(slot))),
+                    Some(slot) => Some(BelowRam::Known(in_ram(&shard.get(slot)))),
                     // No write came between.
                     None => match &read {
                         Some((then, newest)) if *then == ticket => Some(newest.clone()),
@@ -123,28 +98,26 @@ impl Engine {
                 };
                 match newest {
                     None => None,
-                    Some(Newest::Unknown) if self.hot.flushes.is_visible(space, version) => {
+                    Some(BelowRam::Known(transfer)) => {
+                        let write = Write {
+                            space,
+                            key: Bytes::copy_from_slice(key),
+                            kind: rewrite(transfer),
+                            ack: None,
+                        };
+                        // Under the lock: no other write of the key overtakes it.
+                        Some(self.enqueue(write, acks))
+                    }
+                    Some(BelowRam::Unknown) if self.hot.flushes.is_visible(space, version) => {
                         // What the other owners have of it must not stay behind an older copy.
                         let key = (hash, space, key);
                         Some(self.remove_key(&mut shard, key, version, acks))
                     }
-                    Some(newest) => match newest.write() {
-                        Some(kind) => {
-                            let write = Write {
-                                space,
-                                key: Bytes::copy_from_slice(key),
-                                kind,
-                                ack: None,
-                            };
-                            // Under the lock: no other write of the key overtakes it.
-                            Some(self.enqueue(write, acks))
-                        }
-                        None => Some(Ok(())),
-                    },
+                    Some(BelowRam::InBucket(_) | BelowRam::Unknown) => Some(Ok(())),
                 }
             };
             match logged {
-                None => read = Some((ticket, self.newest_on_disk(disk, space, key).await?)),
+                None => read = Some((ticket, self.find_below(space, key).await?)),
                 Some(Ok(())) => return Ok(()),
                 Some(Err(Refused::Full(cost))) => {
                     if !self.wait_for_room(cost, room_deadline).await {
@@ -155,30 +128,6 @@ impl Engine {
             }
         }
         Err(Failure::Busy)
-    }
-
-    async fn newest_on_disk(
-        &self,
-        disk: &DiskTier,
-        space: Space,
-        key: &[u8],
-    ) -> Result<Newest, Failure> {
-        let found = disk.find(space, key).await.map_err(|error| {
-            tracing::debug!(%error, "disk read failed");
-            Failure::Unavailable
-        })?;
-        Ok(match found {
-            DiskFound::Entry(entry) => match entry.frame {
-                Some(frame) => Newest::Entry(entry.meta, frame, Framing::Framed),
-                None => Newest::Entry(entry.meta, entry.value, Framing::Plain),
-            },
-            DiskFound::Below(_) => Newest::Below,
-            // Deleted, or damaged: older copies must stay hidden either way.
-            DiskFound::Absent => match self.newest_below(space, key).await? {
-                Some(version) => Newest::Tombstone(version),
-                None => Newest::Unknown,
-            },
-        })
     }
 }
 

@@ -38,8 +38,7 @@ impl Engine {
     /// Afterwards, copies of these slots come in with [`Engine::put_copy`]. Each later write of
     /// these slots that is no copy must have a version above `up_to`: else a copy could replace a
     /// write that was refused or evicted. For copies of any version to be taken, `up_to` must not
-    /// be below [`Engine::forgotten`] of any key. Without a disk that is counted by stripes of
-    /// keys.
+    /// be below [`DiskTier::forgotten`]; without a disk, not below the floor of any stripe of keys.
     ///
     /// It writes a record for each key, in steps, and may take minutes.
     ///
@@ -152,19 +151,6 @@ impl Engine {
         hidden.and(failed)
     }
 
-    /// The newest version that the disk knows of a key; the bucket may know a newer one.
-    async fn newest_on_disk_alone(
-        &self,
-        space: Space,
-        key: &[u8],
-    ) -> Result<Option<Version>, Failure> {
-        let Some(disk) = &self.disk else {
-            return Ok(None);
-        };
-        let newest = disk.newest_here(space, key).await;
-        newest.map_err(|error| failure_of(&error))
-    }
-
     async fn hide_key(
         &self,
         space: Space,
@@ -182,7 +168,6 @@ impl Engine {
                 ticket = self.hot.ticket(hash);
                 let newest = match (shard.find(hash, space, key), read) {
                     (Some(slot), _) => Some(Some(shard.get(slot).meta.version)),
-                    (None, _) if self.disk.is_none() => Some(None),
                     // No write came between.
                     (None, Some((then, newest))) if then == ticket => Some(newest),
                     (None, _) => None,
@@ -199,7 +184,14 @@ impl Engine {
                 }
             };
             match refused {
-                None => read = Some((ticket, self.newest_on_disk_alone(space, key).await?)),
+                None => {
+                    let Some(disk) = &self.disk else {
+                        return Ok(());
+                    };
+                    // The bucket may know a newer one.
+                    let newest = disk.newest_here(space, key).await;
+                    read = Some((ticket, newest.map_err(|error| failure_of(&error))?));
+                }
                 Some(Refused::Full(cost)) => {
                     if !self.wait_for_room(cost, room_deadline).await {
                         return Err(Failure::Busy);

@@ -59,6 +59,8 @@ pub(super) fn entry(key: &str, version: Version, is_tombstone: bool) -> peer::En
 }
 
 pub(super) async fn put(engine: &Engine, entry: &peer::Entry<'_>) -> Result<bool, PutError> {
+    // As a member of a cluster does at its start.
+    engine.keep_tombstones();
     let mut acks = Acks::default();
     let kept = engine.put_of_peer(entry, &mut acks).await;
     assert_eq!(acks.wait().await, []);
@@ -413,7 +415,7 @@ async fn pages_name_every_key_of_the_slots_once_and_no_other() {
         loop {
             let page = rig
                 .engine()
-                .fetch_slots(&slots, &cursor, 3000)
+                .fetch_slots(&slots, None, &cursor, 3000)
                 .await
                 .unwrap();
             assert!(
@@ -439,9 +441,34 @@ async fn pages_name_every_key_of_the_slots_once_and_no_other() {
         expected.sort();
         assert_eq!(found, expected);
         assert!(!has_disk || pages > 5, "{pages}");
-        let refused = rig.engine().fetch_slots(&slots, b"x", 10).await;
+        let refused = rig.engine().fetch_slots(&slots, None, b"x", 10).await;
         assert!(refused.is_err());
     }
+}
+
+#[tokio::test]
+async fn a_value_that_is_too_long_for_a_page_is_named_and_fetched_by_itself() {
+    let choice = Choice {
+        ram_bytes: 1 << 20,
+        value_len_max: 1 << 20,
+        disk_value_len_max: 1 << 20,
+        ..Choice::default()
+    };
+    let (from, to) = (Rig::new(choice), Rig::new(choice));
+    let long = vec![7; PAGE_VALUE_LEN_MAX + 1];
+    from.set("k", &long).await;
+    let all = SlotSet::all();
+    let page = from.engine().fetch_slots(&all, None, &[], 1 << 20).await;
+    let page = page.unwrap();
+    let page = page.entries.page(&page.next);
+    let named = page.iter().next().unwrap().unwrap();
+    let len = long.len() as u64;
+    let expected = (&b"k"[..], &peer::Content::Omitted { len });
+    assert_eq!((named.key, &named.content), expected);
+    let whole = fetch(from.engine(), "k").await.unwrap();
+    let whole = whole.entry(SPACE, b"k", usize::MAX);
+    assert_eq!(put(to.engine(), &whole).await, Ok(true));
+    assert_eq!(to.get("k").await, Some(long));
 }
 
 #[tokio::test]
@@ -574,7 +601,7 @@ async fn what_cannot_be_read_now_is_named_so_that_no_member_shows_an_older_copy(
     bucket.go_down();
     evict_all(&engine);
     let all = SlotSet::all();
-    let page = engine.fetch_slots(&all, &[], 1 << 20).await.unwrap();
+    let page = engine.fetch_slots(&all, None, &[], 1 << 20).await.unwrap();
     let page = page.entries.page(&page.next);
     let named: Vec<_> = page.iter().map(Result::unwrap).collect();
     let named: Vec<_> = named

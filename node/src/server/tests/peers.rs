@@ -2,10 +2,9 @@
 
 use fonn_base::metrics::Metrics;
 use fonn_disk_tier::levels::CodecChoice;
-use fonn_proto::outcome::Value;
 use fonn_proto::peer::hello::Rejection;
-use fonn_proto::peer::{self, Content, Entry, Envelope, Reply, Request, SlotSet};
-use fonn_proto::{Command, ExpirySpec, Failure, Get, Outcome, Store};
+use fonn_proto::peer::{Entry, Envelope, Refusal, Reply, Request, SlotSet};
+use fonn_proto::{Command, ExpirySpec, Get, Outcome, Store};
 use fonn_rpc::{Answer, Client, PeerMetrics, Timing};
 use tempfile::TempDir;
 
@@ -125,102 +124,29 @@ async fn many_writes_and_reads_at_once_are_each_answered_rightly() {
 }
 
 #[tokio::test]
-async fn one_node_hands_its_entries_over_to_another() {
-    let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-    let (old, new) = (node(&dirs[0]), node(&dirs[1]));
-    let (from, to) = (client(&old), client(&new));
-    // Some too long for a page.
-    let text = |number: usize| format!("{number} ").repeat(1 + number * number * 4);
-    for number in 0..100 {
-        call(
-            &from,
-            &set(&format!("key-{number}"), text(number).as_bytes()),
-        )
-        .await;
-    }
-    // Written at the new owner meanwhile: newer.
-    call(&to, &set("key-7", b"newer")).await;
-    let (mut cursor, mut fetched, mut applied) = (Vec::new(), 0, 0);
-    loop {
-        let slots = SlotSet::all();
-        let request = Request::FetchSlots {
-            slots,
-            after: None,
-            cursor: &cursor,
-            len_max: 20_000,
-        };
-        let answer = call(&from, &request).await;
-        let Reply::Page(page) = answer.reply().unwrap() else {
-            panic!("a page");
-        };
-        for entry in page.iter() {
-            let mut entry = entry.unwrap();
-            let key = entry.key.to_vec();
-            let alone;
-            if matches!(entry.content, Content::Omitted { .. }) {
-                fetched += 1;
-                alone = call(&from, &Request::Fetch { key: &key }).await;
-                let Reply::Entry(whole) = alone.reply().unwrap() else {
-                    panic!("an entry");
-                };
-                entry = whole;
-                applied += put(&to, entry).await;
-            } else {
-                applied += put(&to, entry).await;
-            }
-        }
-        cursor = page.next.to_vec();
-        if cursor.is_empty() {
-            break;
-        }
-    }
-    assert!(fetched > 0, "some were too long for a page");
-    assert_eq!(applied, 99);
-    for number in 0..100 {
-        let expected = match number {
-            7 => "newer".to_owned(),
-            _ => text(number),
-        };
-        let found = call(&to, &get(&format!("key-{number}"))).await;
-        assert_eq!(value(&found).unwrap(), expected.as_bytes());
-    }
-    let unknown = call(&to, &Request::Fetch { key: b"nobody's" }).await;
-    assert_eq!(unknown.reply().unwrap(), Reply::Unknown);
-}
-
-fn put_of(entry: Entry<'_>) -> Request<'_> {
-    Request::Put {
-        entry,
-        again: false,
-    }
-}
-
-async fn put(to: &Client, entry: Entry<'_>) -> usize {
-    match call(to, &put_of(entry)).await.reply().unwrap() {
-        Reply::Applied => 1,
-        Reply::NotNewer => 0,
-        other => panic!("{other:?}"),
-    }
-}
-
-#[tokio::test]
-async fn malformed_fields_are_refused() {
+async fn a_node_without_a_cluster_takes_no_entries_and_gives_away_no_slots() {
     let dir = tempfile::tempdir().unwrap();
     let node = node(&dir);
     let client = client(&node);
-    let entry = Entry::tombstone(0, b"k", u64::MAX);
-    let refused = call(&client, &put_of(entry.clone())).await;
-    let malformed = Reply::Refused(peer::Refusal::Malformed);
-    assert_eq!(refused.reply().unwrap(), malformed);
-    let long = vec![1; VALUE_LEN_MAX + 1];
-    let entry = Entry {
-        version: 1,
-        content: Content::Value(Value::Copied(&long)),
-        ..entry
+    call(&client, &set("k", b"own")).await;
+    let put = Request::Put {
+        entry: Entry::tombstone(0, b"k", 1 << 60),
+        again: false,
     };
-    let refused = call(&client, &put_of(entry)).await;
-    let too_large = Reply::Outcome(Outcome::Failed(Failure::TooLarge));
-    assert_eq!(refused.reply().unwrap(), too_large);
+    let pages = Request::FetchSlots {
+        slots: SlotSet::all(),
+        after: None,
+        cursor: &[],
+        len_max: 20_000,
+    };
+    for request in [put, pages] {
+        let refused = call(&client, &request).await;
+        let unsupported = Reply::Refused(Refusal::Unsupported);
+        assert_eq!(refused.reply().unwrap(), unsupported);
+    }
+    assert_eq!(value(&call(&client, &get("k")).await).unwrap(), b"own");
+    let unknown = call(&client, &Request::Fetch { key: b"unknown" }).await;
+    assert_eq!(unknown.reply().unwrap(), Reply::Unknown);
 }
 
 #[test]

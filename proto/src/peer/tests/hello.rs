@@ -37,7 +37,7 @@ proptest! {
         };
         let mut bytes = encoded(&hello, verdict);
         let len = bytes.len();
-        prop_assert!(len <= HELLO_LEN_MAX);
+        prop_assert!(len <= HELLO_HEAD_LEN + 2 * usize::from(u8::MAX));
         bytes.extend_from_slice(b"the first frame");
         let step = Step::Hello { hello, verdict, len };
         prop_assert_eq!(Hello::decode(&bytes), Ok(step));

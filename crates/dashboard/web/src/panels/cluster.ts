@@ -20,7 +20,6 @@ const STATES: Record<MemberState, { word: string; icon: "ok" | "warning" | "erro
   [MemberState.ACTIVE]: { word: "active", icon: "ok" },
   [MemberState.DRAINING]: { word: "draining", icon: "warning" },
   [MemberState.DOWN]: { word: "down", icon: "error" },
-  [MemberState.REMOVED]: { word: "removed", icon: "info" },
 };
 
 /** Which topology a router applies, since when, and from whom it has it. */

@@ -37,7 +37,9 @@ async fn hide(engine: &Engine, up_to: Version) {
 async fn named(engine: &Engine) -> BTreeSet<String> {
     let (mut cursor, mut found) = (Vec::new(), BTreeSet::new());
     loop {
-        let page = engine.fetch_slots(&SlotSet::all(), &cursor, 1 << 20).await;
+        let page = engine
+            .fetch_slots(&SlotSet::all(), None, &cursor, 1 << 20)
+            .await;
         let page = page.unwrap();
         for entry in page.entries.page(&[]).iter() {
             found.insert(String::from_utf8(entry.unwrap().key.to_vec()).unwrap());
@@ -51,9 +53,13 @@ async fn named(engine: &Engine) -> BTreeSet<String> {
 
 /// Copies all that a member has to another one whose slots were hidden; how many entries that took.
 async fn copy(from: &Engine, to: &Engine, hidden_to: Version) -> usize {
+    // As a member of a cluster does at its start.
+    to.keep_tombstones();
     let (mut cursor, mut kept) = (Vec::new(), 0);
     loop {
-        let page = from.fetch_slots(&SlotSet::all(), &cursor, 1 << 20).await;
+        let page = from
+            .fetch_slots(&SlotSet::all(), None, &cursor, 1 << 20)
+            .await;
         let page = page.unwrap();
         let mut acks = Acks::default();
         for entry in page.entries.page(&[]).iter() {

@@ -161,11 +161,11 @@ impl Model {
         };
         let all = SlotSet::all();
         let engine = self.rig.engine();
-        let page = engine.fetch_slots_since(&all, mark, &[], 1 << 20).await;
+        let page = engine.fetch_slots(&all, Some(mark), &[], 1 << 20).await;
         let Ok(page) = page else {
             // The only generation was empty, and a restart removed it.
             assert_eq!(page.err(), Some(FeedError::Lost));
-            assert!(!engine.holds(&mark));
+            assert!(!engine.disk().unwrap().holds(&mark));
             return;
         };
         assert!(page.next.is_empty());

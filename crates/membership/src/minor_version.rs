@@ -14,13 +14,13 @@ use serde::{Deserialize, Serialize};
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
-pub struct Release(pub u16, pub u16);
+pub struct MinorVersion(pub u16, pub u16);
 
-impl Release {
+impl MinorVersion {
     /// That of a member that does not say: what it knows, all members know.
     pub const FIRST: Self = Self(0, 0);
 
-    /// The release that a version like `1.4.2` or `1.4.0-rc.1` belongs to.
+    /// The minor version that a version like `1.4.2` or `1.4.0-rc.1` belongs to.
     #[must_use]
     pub fn of(version: &str) -> Self {
         let mut numbers = version.split('.').map(str::parse);
@@ -37,7 +37,7 @@ impl Release {
     }
 }
 
-impl fmt::Display for Release {
+impl fmt::Display for MinorVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(major, minor) = self;
         write!(f, "{major}.{minor}")
@@ -50,12 +50,12 @@ mod tests {
 
     #[test]
     fn versions_are_ordered_by_their_first_two_numbers() {
-        assert_eq!(Release::of("0.1.0"), Release(0, 1));
-        assert_eq!(Release::of("1.12.3-rc.1"), Release(1, 12));
-        assert!(Release::of("0.10.0") > Release::of("0.9.7"));
+        assert_eq!(MinorVersion::of("0.1.0"), MinorVersion(0, 1));
+        assert_eq!(MinorVersion::of("1.12.3-rc.1"), MinorVersion(1, 12));
+        assert!(MinorVersion::of("0.10.0") > MinorVersion::of("0.9.7"));
         for unsaid in ["", "x", "1", "1.x", "1.-2", "70000.1"] {
-            assert_eq!(Release::of(unsaid), Release::FIRST, "{unsaid}");
+            assert_eq!(MinorVersion::of(unsaid), MinorVersion::FIRST, "{unsaid}");
         }
-        assert_eq!(Release(1, 2).to_string(), "1.2");
+        assert_eq!(MinorVersion(1, 2).to_string(), "1.2");
     }
 }

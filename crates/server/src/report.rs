@@ -1,0 +1,114 @@
+//! What a node and a router both tell about themselves: memcached's `stats`, Redis's `INFO` and
+//! `CONFIG GET`.
+
+use std::fmt::Write as _;
+
+use fonn_base::clock::Clock;
+use fonn_base::glob;
+
+use super::{Client, Shared};
+
+/// Names and values.
+pub type Pairs = Vec<(String, String)>;
+
+/// Sections of `INFO` that tell a user of one namespace nothing.
+const OF_ALL: [&str; 3] = ["Clients", "Memory", "Persistence"];
+
+/// A name and a value.
+pub fn pair(name: &str, value: impl ToString) -> (String, String) {
+    (name.to_owned(), value.to_string())
+}
+
+/// What `stats` says of the process.
+#[must_use]
+pub fn process<S>(shared: &Shared<S>) -> Pairs {
+    vec![
+        pair("pid", std::process::id()),
+        pair("uptime", shared.started.elapsed().as_secs()),
+        pair("time", Clock::system().wall_ms() / 1000),
+        pair("version", env!("CARGO_PKG_VERSION")),
+        pair("pointer_size", usize::BITS),
+    ]
+}
+
+/// `stats conns`.
+#[must_use]
+pub fn connections<S>(shared: &Shared<S>) -> Pairs {
+    let mut pairs = Vec::new();
+    for it in shared.registry.list() {
+        let state = match it.idle {
+            true => "conn_waiting",
+            false => "conn_parse_cmd",
+        };
+        pairs.extend([
+            (format!("{}:addr", it.id), it.peer),
+            (format!("{}:state", it.id), state.to_owned()),
+            (format!("{}:protocol", it.id), it.dialect.to_owned()),
+            pair(&format!("{}:secs_since_last_cmd", it.id), it.idle_s),
+        ]);
+    }
+    pairs
+}
+
+/// `CONFIG GET`: of `pairs`, and of the settings in force, those whose name matches a pattern.
+#[must_use]
+pub fn config<S>(shared: &Shared<S>, mut pairs: Pairs, patterns: &[&[u8]]) -> Pairs {
+    pairs.extend(shared.settings.pairs());
+    pairs.retain(|(name, _)| {
+        patterns
+            .iter()
+            .any(|it| glob::matches(&it.to_ascii_lowercase(), name.as_bytes()))
+    });
+    pairs
+}
+
+/// Whether `INFO` with these sections includes one.
+#[must_use]
+pub fn wants_section(sections: &[String], title: &str) -> bool {
+    sections.is_empty()
+        || sections.iter().any(|it| {
+            it.eq_ignore_ascii_case(title)
+                || ["all", "everything", "default"].contains(&it.as_str())
+        })
+}
+
+/// `INFO` with the sections that are `wanted` and that the client may see: about the server and its
+/// clients, and `more`.
+#[must_use]
+pub fn info<S>(
+    shared: &Shared<S>,
+    client: Client<'_>,
+    wanted: &[String],
+    more: Vec<(&str, Pairs)>,
+) -> String {
+    let uptime = shared.started.elapsed().as_secs();
+    let server = vec![
+        pair("redis_version", fonn_proto::resp::REDIS_VERSION),
+        pair("fonn_version", env!("CARGO_PKG_VERSION")),
+        pair("redis_mode", "standalone"),
+        pair("process_id", std::process::id()),
+        pair("uptime_in_seconds", uptime),
+        pair("uptime_in_days", uptime / 86_400),
+    ];
+    let clients = vec![
+        pair("connected_clients", shared.registry.len()),
+        pair("maxclients", shared.connections_max),
+    ];
+    let mut text = String::new();
+    let sections = [("Server", server), ("Clients", clients)];
+    for (title, pairs) in sections.into_iter().chain(more) {
+        let is_told = !client.is_confined || !OF_ALL.contains(&title);
+        if !is_told || !wants_section(wanted, title) {
+            continue;
+        }
+        if !text.is_empty() {
+            text.push_str("\r\n");
+        }
+        // Writing to a string does not fail.
+        let _ = write!(text, "# {title}\r\n");
+        for (name, value) in pairs {
+            let _ = write!(text, "{name}:{value}\r\n");
+        }
+    }
+    text
+}
