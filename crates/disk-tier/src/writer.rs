@@ -5,6 +5,7 @@
 //! batch that cannot be written whole leaves nothing behind. If the newest generation's log or
 //! index fails, the batch goes into the next generation.
 
+mod bounds;
 mod stage;
 
 use std::collections::HashMap;
@@ -21,6 +22,7 @@ use fonn_base::entry::Space;
 use fonn_base::reactor::Gather;
 use fonn_proto::{Failure, Version};
 
+use self::bounds::Bounds;
 use super::Shared;
 use super::generation::Generation;
 use super::index::Checkpoint;
@@ -66,6 +68,7 @@ pub(crate) fn run(shared: &Shared) {
         head: Vec::new(),
         staged: Vec::new(),
         newest: HashMap::new(),
+        bounds: Bounds::new(),
         is_unsure: false,
     };
     while let Some(batch) = shared.queue.take() {
@@ -118,6 +121,8 @@ struct Writer<'a> {
     staged: Vec<Staged>,
     /// The last staged record of each key.
     newest: HashMap<IndexKey, usize>,
+    /// How new the records of the newest generation are.
+    bounds: Bounds,
     /// A log may hold records that were reported as failed, and which a restart would find: until
     /// then every deletion is written.
     is_unsure: bool,
@@ -347,6 +352,12 @@ impl<'a> Writer<'a> {
             // What a restart must not find.
             self.is_unsure |= generation.log.cut(start).is_err();
             return Err(NotWritten::GenerationFailed(generation));
+        }
+        self.bounds.begin(generation.id, start);
+        for (key, &at) in &self.newest {
+            if let Some(staged) = self.staged.get(at) {
+                self.bounds.note(key, staged.fact.version());
+            }
         }
         generation.set_committed(end);
         self.shared.tail_wake.notify_one();

@@ -177,8 +177,13 @@ impl Writer<'_> {
         if let Some(staged) = self.newest.get(key).and_then(|&at| self.staged.get(at)) {
             return staged.fact.version() > version;
         }
-        let newest = self.shared.generations.newest();
-        let known = newest.and_then(|newest| newest.index.get(key).ok().flatten());
+        let Some(newest) = self.shared.generations.newest() else {
+            return false;
+        };
+        if self.bounds.are_below(newest.id, key, version) {
+            return false;
+        }
+        let known = newest.index.get(key).ok().flatten();
         known.is_some_and(|known| known.fact.version() > version)
     }
 
