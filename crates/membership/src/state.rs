@@ -129,7 +129,7 @@ pub enum Change {
         down_after_ms: u32,
     },
     /// Takes a member in, or notes what is new about one. Another raft id under a known name is a
-    /// new incarnation with an empty disk.
+    /// new one with an empty disk.
     Join(MemberInfo),
     /// Has a member get its slots by the next layout: one that joined and follows the log, or one
     /// that was draining.
@@ -270,7 +270,7 @@ pub enum Refusal {
     /// No such member.
     #[error("there is no member {0:?}")]
     UnknownMember(String),
-    /// No such incarnation of a member.
+    /// No member runs by this raft id.
     #[error("no member has the raft id {0:x}: it was removed, or its disk was lost")]
     UnknownRaftId(RaftId),
     /// The member was removed together with its disk.
@@ -406,15 +406,13 @@ impl State {
         match change {
             Change::Form { .. } => Err(Refusal::AlreadyFormed),
             Change::Join(info) => self.join(info),
-            Change::Activate(raft_id) => {
-                Ok(set(&mut self.incarnation(raft_id)?.phase, Phase::Active))
-            }
+            Change::Activate(raft_id) => Ok(set(&mut self.running(raft_id)?.phase, Phase::Active)),
             Change::Down(raft_id) => {
-                let member = MemberId(self.incarnation(raft_id)?.number);
+                let member = MemberId(self.running(raft_id)?.number);
                 Ok(self.change_slots(&SlotChange::Down(member)))
             }
             Change::Miss(raft_id) => {
-                let member = self.incarnation(raft_id)?;
+                let member = self.running(raft_id)?;
                 let is_missed = member.is_down();
                 Ok(set(&mut member.is_missed, is_missed))
             }
@@ -424,7 +422,7 @@ impl State {
                 started,
             } => {
                 let change = SlotChange::Sync {
-                    member: MemberId(self.incarnation(raft_id)?.number),
+                    member: MemberId(self.running(raft_id)?.number),
                     applied: Epoch(applied),
                     incarnation: started,
                 };
@@ -432,7 +430,7 @@ impl State {
             }
             Change::InSync { raft_id, applied } => {
                 let change = SlotChange::InSync {
-                    member: MemberId(self.incarnation(raft_id)?.number),
+                    member: MemberId(self.running(raft_id)?.number),
                     applied: Epoch(applied),
                 };
                 Ok(self.change_slots(&change))
@@ -616,7 +614,7 @@ impl State {
         member.ok_or_else(|| Refusal::UnknownMember(id.to_owned()))
     }
 
-    fn incarnation(&mut self, raft_id: RaftId) -> Result<&mut Member, Refusal> {
+    fn running(&mut self, raft_id: RaftId) -> Result<&mut Member, Refusal> {
         let mut members = self.members.values_mut();
         let member = members.find(|it| it.info.raft_id == raft_id);
         member.ok_or(Refusal::UnknownRaftId(raft_id))

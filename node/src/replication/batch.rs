@@ -1,7 +1,7 @@
 //! Batches: several steps on keys of one slot, carried out by its primary (ADR 0003).
 //!
-//! The primary carries the steps out as one. The other owners get the entries one by one, before
-//! the client has its answer; a read of a replica may meet some of them before the others.
+//! The primary carries the steps out as one. The other owners get the entries side by side,
+//! before the client has its answer; a read of a replica may meet some of them before the others.
 
 use std::sync::Arc;
 
@@ -57,14 +57,18 @@ impl Replication {
         // It was carried out, and may be lost: the client must not take it for refused.
         let failed = Some(ServerOutcome::Failed(Failure::Unavailable));
         let changed = changed(space, batch, outcomes, absent_at);
-        let mut is_kept = true;
+        let mut keys = Vec::with_capacity(changed.len());
         for it in &changed {
             if let Some(version) = it.absent_at {
                 let gone = Entry::tombstone(it.space.0, it.key, version);
-                is_kept &= !engine.is_late(acks) && engine.put_of_peer(&gone, acks).await.is_ok();
+                if engine.is_late(acks) || engine.put_of_peer(&gone, acks).await.is_err() {
+                    continue;
+                }
             }
+            keys.push((it.space, it.key));
         }
-        let keys = changed.iter().map(|it| (it.space, it.key));
+        // What was changed is told either way.
+        let is_kept = keys.len() == changed.len();
         match self.replicate_all(engine, keys, since).await {
             Ok(()) if is_kept => Some(outcome),
             _ => failed,

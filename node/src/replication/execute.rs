@@ -22,7 +22,7 @@ use fonn_forward::{Again, Came, Forwarded, is_repeatable};
 use fonn_proto::peer::Entry as PeerEntry;
 use fonn_proto::{Failure, Outcome, placement};
 use fonn_server::{Execution, Job};
-use futures_util::future::join_all;
+use futures_util::stream::{self, StreamExt as _};
 
 use super::metrics::Event;
 use super::write::NotAcknowledged;
@@ -31,6 +31,9 @@ use crate::engine::{Acks, Engine};
 
 /// Between looks while this member is the primary and may not answer yet.
 const RETRY: Duration = Duration::from_millis(5);
+
+/// Keys of one request that the other owners are asked to take at a time.
+const AT_ONCE: usize = 16;
 
 /// What a member answers later.
 pub enum Later {
@@ -74,6 +77,21 @@ struct Unreplicated {
     replication: Arc<Replication>,
     engine: Arc<Engine>,
     write: Option<Executed>,
+}
+
+impl Unreplicated {
+    /// As [`Replication::replicate`].
+    async fn spread(mut self) -> Result<(), NotAcknowledged> {
+        let Some(Executed { space, key, since }) = &self.write else {
+            return Ok(());
+        };
+        let replicated = self
+            .replication
+            .replicate(&self.engine, *space, key, *since);
+        let replicated = replicated.await;
+        self.write = None;
+        replicated
+    }
 }
 
 impl Drop for Unreplicated {
@@ -266,22 +284,17 @@ impl Replication {
         engine: Arc<Engine>,
         write: Executed,
     ) -> Result<(), NotAcknowledged> {
-        let mut unreplicated = Unreplicated {
-            replication: Arc::clone(self),
+        let replication = Arc::clone(self);
+        let unreplicated = Unreplicated {
+            replication,
             engine,
             write: Some(write),
         };
-        let (engine, write) = (&unreplicated.engine, &unreplicated.write);
-        let Some(Executed { space, key, since }) = write else {
-            return Ok(());
-        };
-        let replicated = self.replicate(engine, *space, key, *since).await;
-        unreplicated.write = None;
-        replicated
+        unreplicated.spread().await
     }
 
-    /// Has the other owners take all keys that one request wrote by the epoch `since`, side by
-    /// side.
+    /// Has the other owners take all keys that one request wrote by the epoch `since`, some of them
+    /// at a time.
     ///
     /// # Errors
     /// If one of them is not acknowledged. The others are taken all the same.
@@ -291,14 +304,23 @@ impl Replication {
     pub(crate) async fn replicate_all<'k>(
         self: &Arc<Self>,
         engine: &Arc<Engine>,
-        keys: impl Iterator<Item = (Space, &'k [u8])>,
+        keys: impl IntoIterator<Item = (Space, &'k [u8])>,
         since: u64,
     ) -> Result<(), NotAcknowledged> {
-        let writes = keys.map(|(space, key)| {
-            let key = key.into();
-            self.spread(Arc::clone(engine), Executed { space, key, since })
-        });
-        join_all(writes).await.into_iter().collect()
+        let unreplicated = |(space, key): (Space, &[u8])| Unreplicated {
+            replication: Arc::clone(self),
+            engine: Arc::clone(engine),
+            write: Some(Executed {
+                space,
+                key: key.into(),
+                since,
+            }),
+        };
+        // All of them exist before the first is waited for.
+        let writes: Vec<_> = keys.into_iter().map(unreplicated).collect();
+        let spread = stream::iter(writes).map(Unreplicated::spread);
+        let results = spread.buffer_unordered(AT_ONCE).collect::<Vec<_>>();
+        results.await.into_iter().collect()
     }
 
     /// Hides what is below the floor of a slot before a command meets it.

@@ -221,8 +221,10 @@ impl Driver {
             }
         }
         self.save().await;
-        // That has all that the core wants saved.
-        commands.retain(|command| !matches!(command, CoreCommand::Save(_)));
+        if self.replication.saved_incarnation.load(Ordering::SeqCst) != 0 {
+            // That was all that the core wants saved.
+            commands.retain(|command| !matches!(command, CoreCommand::Save(_)));
+        }
         // By the epoch before, no version of this range is given: a start may be one of that.
         let engine = Arc::clone(&self.engine);
         // It blocks on the disk.

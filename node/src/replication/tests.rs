@@ -17,6 +17,7 @@ use fonn_ram_tier::{LruMode, RamOptions};
 use fonn_rpc::PeerMetrics;
 use fonn_server::{Execution, Job};
 
+use super::write::NotAcknowledged;
 use super::{Replication, follow};
 use crate::engine::{Acks, Engine, EngineOptions, Settings};
 
@@ -148,6 +149,25 @@ async fn a_write_that_was_sent_by_an_older_epoch_is_not_executed() {
     for routed_by in [Some(epoch), None] {
         let stored = execute(&set, routed_by).await;
         assert!(matches!(stored, Some(Outcome::Stored(_))), "{stored:?}");
+    }
+    cluster.stop().await;
+    tasks.finish(Instant::now() + PATIENCE).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_forgotten_since_an_older_epoch_hides_no_later_write() {
+    let dir = tempfile::tempdir().unwrap();
+    let (cluster, tasks) = member(dir.path()).await;
+    let (replication, engine) = share(&cluster, &tasks);
+    until("it answers", || replication.answers(b"key")).await;
+    let epoch = replication.epoch();
+    let keys = [b"one".as_slice(), b"two"].map(|key| (Space::default(), key));
+    let replicated = replication.replicate_all(&engine, keys, epoch).await;
+    assert_eq!(replicated, Ok(()));
+    let late = replication.replicate_all(&engine, keys, epoch - 1).await;
+    assert_eq!(late, Err(NotAcknowledged::Interrupted));
+    for (space, key) in keys {
+        assert_eq!(engine.newest(space, key).await, Ok(None));
     }
     cluster.stop().await;
     tasks.finish(Instant::now() + PATIENCE).await;

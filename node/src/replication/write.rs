@@ -77,7 +77,7 @@ impl Replication {
         }
         let transfer = match engine.fetch_for_peer(space, key).await? {
             Some(transfer) => transfer,
-            None => self.forget(engine, space, key).await?,
+            None => self.forget(engine, space, key, since).await?,
         };
         self.replicate_entry((slot, space, key), transfer, since)
             .await
@@ -85,14 +85,25 @@ impl Replication {
 
     /// Notes that nothing is known of a key any more: what was written was evicted at once. The
     /// other owners forget the key too.
-    async fn forget(&self, engine: &Engine, space: Space, key: &[u8]) -> Result<Transfer, Failure> {
+    async fn forget(
+        &self,
+        engine: &Engine,
+        space: Space,
+        key: &[u8],
+        since: u64,
+    ) -> Result<Transfer, NotAcknowledged> {
         let mut acks = Acks::default();
         let version = engine.versions().next();
+        // By a later epoch another member may lead the slot. A version of that epoch would hide
+        // what it writes.
+        if self.epoch() != since {
+            return Err(NotAcknowledged::Interrupted);
+        }
         let gone = peer::Entry::tombstone(space.0, key, version);
         let kept = engine.put_of_peer(&gone, &mut acks).await;
         kept.map_err(super::failure)?;
         if !acks.wait().await.is_empty() {
-            return Err(Failure::Unavailable);
+            return Err(Failure::Unavailable.into());
         }
         let newest = engine.fetch_for_peer(space, key).await?;
         Ok(newest.unwrap_or_else(|| Transfer::received(&gone)))

@@ -102,7 +102,7 @@ pub enum HelloError {
 /// What [`Hello::decode`] found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Not all there: `total` bytes are needed, at most 526.
+    /// Not all there: `total` bytes are needed.
     Need {
         /// Bytes needed in all.
         total: usize,
