@@ -10,7 +10,7 @@ fonn_base::label! {
         Forwarded = "forwarded",
         /// Answered by the router itself: the check of sccache.
         Local = "local",
-        /// Answered by a member that goes by another map.
+        /// The member answered that it has another map.
         WrongOwner = "wrong_owner",
         /// A read went to the next owner in rank.
         ReplicaRead = "replica_read",

@@ -54,16 +54,9 @@ impl Future for Later {
     }
 }
 
-/// A key that was written here by the epoch `since`.
-struct Executed {
-    space: Space,
-    key: Box<[u8]>,
-    since: u64,
-}
-
 /// A write that was executed here, and that the other owners take.
 struct Write {
-    executed: Executed,
+    unreplicated: Unreplicated,
     /// When its command came.
     begun: Instant,
     /// Whether it may be executed once more.
@@ -71,34 +64,39 @@ struct Write {
     outcome: Outcome<'static>,
 }
 
-/// A write whose client may go before the other owners have it. Without them this member alone
-/// would show it.
+/// A key that was written here by the epoch `since`. Its client may go before the other owners have
+/// it, and without them this member alone would show it. So they take it when this is dropped.
 struct Unreplicated {
     replication: Arc<Replication>,
     engine: Arc<Engine>,
-    write: Option<Executed>,
+    space: Space,
+    key: Box<[u8]>,
+    since: u64,
+    is_spread: bool,
 }
 
 impl Unreplicated {
     /// As [`Replication::replicate`].
+    ///
+    /// # Cancel safety
+    /// Cancelled, the other owners take it all the same.
     async fn spread(mut self) -> Result<(), NotAcknowledged> {
-        let Some(Executed { space, key, since }) = &self.write else {
-            return Ok(());
-        };
+        let (space, since) = (self.space, self.since);
         let replicated = self
             .replication
-            .replicate(&self.engine, *space, key, *since);
+            .replicate(&self.engine, space, &self.key, since);
         let replicated = replicated.await;
-        self.write = None;
+        self.is_spread = true;
         replicated
     }
 }
 
 impl Drop for Unreplicated {
     fn drop(&mut self) {
-        let Some(write) = self.write.take() else {
+        if self.is_spread {
             return;
-        };
+        }
+        let (space, key, since) = (self.space, std::mem::take(&mut self.key), self.since);
         let (replication, engine) = (Arc::clone(&self.replication), Arc::clone(&self.engine));
         // At the end of the process there is none.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
@@ -106,7 +104,6 @@ impl Drop for Unreplicated {
         };
         let tasks = replication.group.clone();
         let rest = async move {
-            let Executed { space, key, since } = write;
             // Whether it fails, no client waits to hear.
             let _ = replication.replicate(&engine, space, &key, since).await;
         };
@@ -183,18 +180,13 @@ impl Replication {
         if self.rights.completes(slot) && self.epoch() == since && self.holds_lease() {
             return Some(Execution::Done(outcome));
         }
-        let executed = Executed {
-            space: job.space,
-            key: job.command.key().into(),
-            since,
-        };
         let write = Write {
-            executed,
+            unreplicated: self.unreplicated(engine, (job.space, job.command.key()), since),
             begun,
             is_repeatable: is_repeatable(job.command),
             outcome: outcome.into_owned(),
         };
-        let mut complete = Box::pin(Arc::clone(self).complete(Arc::clone(engine), write));
+        let mut complete = Box::pin(Arc::clone(self).complete(write));
         if job.routed_by.is_some() {
             return complete.await.ok().map(Execution::Done);
         }
@@ -254,13 +246,9 @@ impl Replication {
     ///
     /// # Cancel safety
     /// Cancelled, the other owners take it all the same.
-    async fn complete(
-        self: Arc<Self>,
-        engine: Arc<Engine>,
-        write: Write,
-    ) -> Result<Outcome<'static>, Again> {
-        let since = write.executed.since;
-        match self.spread(engine, write.executed).await {
+    async fn complete(self: Arc<Self>, write: Write) -> Result<Outcome<'static>, Again> {
+        let since = write.unreplicated.since;
+        match write.unreplicated.spread().await {
             Ok(()) => Ok(write.outcome),
             Err(NotAcknowledged::Interrupted)
                 if write.is_repeatable && write.begun.elapsed() < self.owners_wait =>
@@ -272,29 +260,24 @@ impl Replication {
         }
     }
 
-    /// As [`Self::replicate`].
-    ///
-    /// # Errors
-    /// As [`Self::replicate`].
-    ///
-    /// # Cancel safety
-    /// Cancelled, the other owners take it all the same.
-    async fn spread(
+    /// A key that was written here by the epoch `since`.
+    fn unreplicated(
         self: &Arc<Self>,
-        engine: Arc<Engine>,
-        write: Executed,
-    ) -> Result<(), NotAcknowledged> {
-        let replication = Arc::clone(self);
-        let unreplicated = Unreplicated {
-            replication,
-            engine,
-            write: Some(write),
-        };
-        unreplicated.spread().await
+        engine: &Arc<Engine>,
+        (space, key): (Space, &[u8]),
+        since: u64,
+    ) -> Unreplicated {
+        Unreplicated {
+            replication: Arc::clone(self),
+            engine: Arc::clone(engine),
+            space,
+            key: key.into(),
+            since,
+            is_spread: false,
+        }
     }
 
-    /// Has the other owners take all keys that one request wrote by the epoch `since`, some of them
-    /// at a time.
+    /// Replicates all keys that one request wrote by the epoch `since`: 16 of them at a time.
     ///
     /// # Errors
     /// If one of them is not acknowledged. The others are taken all the same.
@@ -307,15 +290,7 @@ impl Replication {
         keys: impl IntoIterator<Item = (Space, &'k [u8])>,
         since: u64,
     ) -> Result<(), NotAcknowledged> {
-        let unreplicated = |(space, key): (Space, &[u8])| Unreplicated {
-            replication: Arc::clone(self),
-            engine: Arc::clone(engine),
-            write: Some(Executed {
-                space,
-                key: key.into(),
-                since,
-            }),
-        };
+        let unreplicated = |key| self.unreplicated(engine, key, since);
         // All of them exist before the first is waited for.
         let writes: Vec<_> = keys.into_iter().map(unreplicated).collect();
         let spread = stream::iter(writes).map(Unreplicated::spread);
