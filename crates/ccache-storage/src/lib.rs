@@ -11,6 +11,7 @@
 //! - An entry reaches ccache whole or not at all.
 //! - Connections, requests, values, memory and time are bounded.
 
+mod clock;
 #[doc(hidden)]
 pub mod fuzzing;
 mod protocol;

@@ -1,6 +1,5 @@
 //! The socket of the helper: connections, idleness, and the end.
 
-use std::cell::Cell;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
@@ -16,8 +15,9 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{Instant, sleep_until};
 
+use crate::clock::Clock;
 use crate::service::Service;
-use crate::session::{self, Activity, Ended};
+use crate::session::{self, Ended};
 
 /// Connections at a time. Further ones wait in the queue of the socket.
 const CONNECTIONS_MAX: usize = 512;
@@ -89,7 +89,7 @@ impl Listening {
         let mut accept_after = Instant::now();
         loop {
             let has_room = connections.len() < CONNECTIONS_MAX;
-            let idle_since = clock.idle_since.get();
+            let idle_since = clock.idle_since();
             let idle_until =
                 idle_timeout.map(|limit| idle_since.unwrap_or_else(Instant::now) + limit);
             // Cancel safe: accepting and joining lose nothing, and time goes on.
@@ -99,7 +99,7 @@ impl Listening {
                         let (service, clock) = (Rc::clone(&service), Rc::clone(&clock));
                         clock.touch();
                         connections.spawn_local(async move {
-                            session::serve(stream, &service, &*clock).await
+                            session::serve(stream, &service, &clock).await
                         });
                     }
                     Err(_) => accept_after = Instant::now() + ACCEPT_PAUSE,
@@ -110,7 +110,7 @@ impl Listening {
                     }
                 }
                 () = until(idle_until) => {
-                    if clock.idle_since.get() == idle_since && idle_since.is_some() {
+                    if clock.idle_since() == idle_since && idle_since.is_some() {
                         return;
                     }
                 }
@@ -146,44 +146,6 @@ fn is_abandoned(path: &Path) -> bool {
     // A file that is no socket refuses too.
     let refused = std_net::UnixStream::connect(path).map_err(|error| error.kind());
     is_socket && matches!(refused, Err(ErrorKind::ConnectionRefused))
-}
-
-/// Requests that are carried out, and since when there is none.
-struct Clock {
-    requests: Cell<usize>,
-    idle_since: Cell<Option<Instant>>,
-}
-
-impl Default for Clock {
-    fn default() -> Self {
-        Self {
-            requests: Cell::new(0),
-            idle_since: Cell::new(Some(Instant::now())),
-        }
-    }
-}
-
-impl Clock {
-    /// A new connection: idleness begins again.
-    fn touch(&self) {
-        if self.requests.get() == 0 {
-            self.idle_since.set(Some(Instant::now()));
-        }
-    }
-}
-
-impl Activity for Clock {
-    fn begin(&self) {
-        self.requests.set(self.requests.get() + 1);
-        self.idle_since.set(None);
-    }
-
-    fn end(&self) {
-        self.requests.set(self.requests.get() - 1);
-        if self.requests.get() == 0 {
-            self.idle_since.set(Some(Instant::now()));
-        }
-    }
 }
 
 #[cfg(test)]

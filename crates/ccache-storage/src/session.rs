@@ -7,6 +7,7 @@ use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::timeout;
 
+use crate::clock::Clock;
 use crate::protocol::{self, GREETING, HEAD_LEN_MAX, NOOP, OK, Request};
 use crate::service::{Refused, Service};
 
@@ -32,26 +33,20 @@ pub(crate) enum Ended {
     Stop,
 }
 
-/// Told when a request begins and ends.
-pub(crate) trait Activity {
-    fn begin(&self);
-    fn end(&self);
-}
-
 /// A connection, and what was read from it ahead.
 struct Wire<S> {
     stream: S,
     buffer: BytesMut,
 }
 
-/// Serves a connection until ccache closes it.
+/// Serves a connection until ccache closes it. Its requests begin and end by `clock`.
 ///
 /// # Errors
 /// If the connection breaks, stalls, or has what is no request.
 pub(crate) async fn serve(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     service: &Service,
-    activity: &impl Activity,
+    clock: &Clock,
 ) -> io::Result<Ended> {
     let mut wire = Wire {
         stream,
@@ -59,9 +54,9 @@ pub(crate) async fn serve(
     };
     wire.write(&GREETING).await?;
     while let Some(request) = wire.request().await? {
-        activity.begin();
+        clock.begin();
         let replied = wire.reply(request, service).await;
-        activity.end();
+        clock.end();
         if replied? == Ended::Stop {
             return Ok(Ended::Stop);
         }

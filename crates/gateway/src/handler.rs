@@ -32,7 +32,7 @@ use self::admission::Admitted;
 use crate::answer::Answer;
 use crate::life::{Active, Life, Times};
 use crate::metrics::{Figures, LostRead};
-use crate::outstanding::{Counted, Outstanding};
+use crate::outstanding::{Counted, Outstanding, Reader};
 use crate::payload::Payload;
 use crate::probation::Probation;
 use crate::receive::Terms;
@@ -203,16 +203,6 @@ impl<S: Store> Front<S> {
         &self.0.reworks
     }
 
-    /// Turns of calls that look into a long tree.
-    pub(crate) fn trees(&self) -> &Semaphore {
-        &self.0.trees
-    }
-
-    /// Uploads of blobs over gRPC.
-    pub(crate) fn uploads(&self) -> &Uploads {
-        &self.0.uploads
-    }
-
     pub(crate) fn figures(&self) -> &Figures {
         &self.0.figures
     }
@@ -255,9 +245,9 @@ impl<S: Store> Front<S> {
         let mut counted = None;
         if answer.body.len() >= COUNTED_LEN_MIN {
             let left = self.options().deadline.saturating_sub(begun.elapsed());
-            counted = self.count_body(life, answer.body.len(), left).await;
+            let reader = self.reader(life);
+            counted = self.count_unread(&reader, answer.body.len(), left).await;
             if counted.is_none() {
-                self.figures().lost(LostRead::Unread);
                 answer = Answer::miss();
             }
         }
@@ -269,16 +259,23 @@ impl<S: Store> Front<S> {
         complete(answer, counted, active)
     }
 
-    /// Counts a body among those that are not read yet; `None` if there is no room for it in time.
-    async fn count_body(
+    /// The reader of a response on a connection.
+    fn reader(&self, life: &Arc<Life>) -> Arc<Reader<S>> {
+        self.0.outstanding.reader(&self.0.store, life)
+    }
+
+    /// Counts bytes of a response as unread; `None` if there is no room for them in time.
+    async fn count_unread(
         &self,
-        life: &Arc<Life>,
+        reader: &Arc<Reader<S>>,
         bytes: usize,
         wait_max: Duration,
     ) -> Option<Counted<S>> {
-        let inner = &self.0;
-        let count = inner.outstanding.count(&inner.store, life, bytes);
-        timeout(wait_max, count).await.ok()
+        let counted = timeout(wait_max, reader.count(bytes)).await.ok();
+        if counted.is_none() {
+            self.figures().lost(LostRead::Unread);
+        }
+        counted
     }
 
     /// The answer, and whether the body of the request was read.

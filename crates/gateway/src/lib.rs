@@ -19,6 +19,7 @@
 mod actions;
 mod answer;
 mod artifact;
+mod charged;
 mod dav;
 mod events;
 mod exchange;

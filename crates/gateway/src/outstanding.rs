@@ -2,7 +2,8 @@
 //!
 //! Invariant: together they hold no more than the store allows; one body alone is always admitted.
 //! A body waits for room. Meanwhile connections are cut whose bodies have stood still for a while,
-//! first the one that stands still for longest.
+//! first the one that stands still for longest. A body that is made while it is sent grows and
+//! shrinks, and is one body all the same.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -43,47 +44,43 @@ struct Body {
 }
 
 impl Table {
-    fn ticket(&mut self) -> u64 {
+    fn insert(&mut self, body: Body) -> u64 {
         self.last_ticket += 1;
+        self.bodies.insert(self.last_ticket, body);
         self.last_ticket
-    }
-
-    fn remove(&mut self, ticket: u64) -> usize {
-        let bytes = self.bodies.remove(&ticket).map_or(0, |body| body.bytes);
-        self.bytes -= bytes;
-        bytes
     }
 }
 
-/// A body that is counted until this is dropped.
+/// The client that reads one response.
 #[derive(Debug)]
-pub(crate) struct Counted<S: Store> {
+pub(crate) struct Reader<S: Store> {
     store: S,
     all: Arc<Outstanding>,
+    life: Arc<Life>,
+    /// Of the body in the table. It changes under the lock.
     ticket: AtomicU64,
 }
 
+/// Bytes of a response, counted until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Counted<S: Store> {
+    reader: Arc<Reader<S>>,
+    bytes: usize,
+}
+
 impl Outstanding {
-    /// Counts a body of `bytes` on the connection `life`. Waits for room.
-    ///
-    /// # Cancel safety
-    /// Safe.
-    pub(crate) async fn count<S: Store>(
+    /// The reader of a response on the connection `life`.
+    pub(crate) fn reader<S: Store>(
         self: &Arc<Self>,
         store: &S,
         life: &Arc<Life>,
-        bytes: usize,
-    ) -> Counted<S> {
-        loop {
-            if let Some(ticket) = self.try_count(store, life, bytes) {
-                return Counted {
-                    store: store.clone(),
-                    all: Arc::clone(self),
-                    ticket: AtomicU64::new(ticket),
-                };
-            }
-            sleep(POLL_INTERVAL).await;
-        }
+    ) -> Arc<Reader<S>> {
+        Arc::new(Reader {
+            store: store.clone(),
+            all: Arc::clone(self),
+            life: Arc::clone(life),
+            ticket: AtomicU64::new(0),
+        })
     }
 
     /// Publishes how much is unread.
@@ -96,10 +93,26 @@ impl Outstanding {
             bytes as f64,
         );
     }
+}
 
-    fn try_count<S: Store>(&self, store: &S, life: &Arc<Life>, bytes: usize) -> Option<u64> {
-        let mut table = self.0.lock();
-        let (bytes_max, now) = (store.unread_max(), Instant::now());
+impl<S: Store> Reader<S> {
+    /// Counts `bytes` more of the response. Waits for room.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub(crate) async fn count(self: &Arc<Self>, bytes: usize) -> Counted<S> {
+        while !self.try_count(bytes) {
+            sleep(POLL_INTERVAL).await;
+        }
+        Counted {
+            reader: Arc::clone(self),
+            bytes,
+        }
+    }
+
+    fn try_count(&self, bytes: usize) -> bool {
+        let mut table = self.all.0.lock();
+        let (bytes_max, now) = (self.store.unread_max(), Instant::now());
         let is_full = |table: &Table| {
             !table.bodies.is_empty() && table.bytes.saturating_add(bytes) > bytes_max
         };
@@ -109,45 +122,66 @@ impl Outstanding {
         {
             let victim = first.remove();
             table.bytes -= victim.bytes;
-            store.let_go(victim.bytes);
+            self.store.let_go(victim.bytes);
             victim.life.cut();
         }
         if is_full(&table) {
-            return None;
+            return false;
         }
-        let ticket = table.ticket();
-        let body = Body {
-            bytes,
-            life: Arc::clone(life),
-            progress: now,
-        };
-        table.bodies.insert(ticket, body);
+        let ticket = self.ticket.load(Ordering::Relaxed);
+        if let Some(body) = table.bodies.get_mut(&ticket) {
+            body.bytes += bytes;
+        } else {
+            let ticket = table.insert(Body {
+                bytes,
+                life: Arc::clone(&self.life),
+                progress: now,
+            });
+            self.ticket.store(ticket, Ordering::Relaxed);
+        }
         table.bytes += bytes;
-        store.hold(bytes);
-        Some(ticket)
+        self.store.hold(bytes);
+        true
+    }
+
+    /// Notes that the client read something, or that the server works on what it reads next.
+    pub(crate) fn progress(&self) {
+        self.life.touch();
+        let mut table = self.all.0.lock();
+        let before = self.ticket.load(Ordering::Relaxed);
+        if let Some(mut body) = table.bodies.remove(&before) {
+            body.progress = Instant::now();
+            self.ticket.store(table.insert(body), Ordering::Relaxed);
+        }
+    }
+
+    /// Counts `bytes` of the response no longer.
+    fn let_go(&self, bytes: usize) {
+        let mut table = self.all.0.lock();
+        let ticket = self.ticket.load(Ordering::Relaxed);
+        // It is not there any more if the connection was cut.
+        let Some(body) = table.bodies.get_mut(&ticket) else {
+            return;
+        };
+        let bytes = bytes.min(body.bytes);
+        body.bytes -= bytes;
+        if body.bytes == 0 {
+            table.bodies.remove(&ticket);
+        }
+        table.bytes -= bytes;
+        self.store.let_go(bytes);
     }
 }
 
 impl<S: Store> Counted<S> {
-    /// Notes that the client read something.
+    /// As [`Reader::progress`].
     pub(crate) fn progress(&self) {
-        let mut table = self.all.0.lock();
-        let before = self.ticket.load(Ordering::Relaxed);
-        if let Some(mut body) = table.bodies.remove(&before) {
-            body.life.touch();
-            body.progress = Instant::now();
-            let ticket = table.ticket();
-            table.bodies.insert(ticket, body);
-            self.ticket.store(ticket, Ordering::Relaxed);
-        }
+        self.reader.progress();
     }
 }
 
 impl<S: Store> Drop for Counted<S> {
     fn drop(&mut self) {
-        // It changes under the lock, and only one thread can be here.
-        let ticket = self.ticket.load(Ordering::Relaxed);
-        let bytes = self.all.0.lock().remove(ticket);
-        self.store.let_go(bytes);
+        self.reader.let_go(self.bytes);
     }
 }

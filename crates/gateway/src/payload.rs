@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use futures_util::StreamExt as _;
+use futures_util::stream::{self, BoxStream, Stream, StreamExt as _};
 use http_body::{Body, Frame, SizeHint};
 use hyper::HeaderMap;
 
 use crate::answer::{Parts, Piece};
 use crate::life::Active;
-use crate::outstanding::Counted;
+use crate::outstanding::{Counted, Reader};
 use crate::store::Store;
 
 /// Bytes that are handed to the connection at a time: what is progress of a slow reader.
@@ -32,17 +32,42 @@ pub(crate) struct Payload<S: Store> {
     _active: Option<Active>,
 }
 
-/// The bytes of a body that is counted, until the connection has sent the last of them.
-struct Guarded<S: Store> {
-    bytes: Bytes,
-    _counted: Arc<Counted<S>>,
-    _active: Arc<Active>,
+/// Bytes, and what lasts until the connection has sent the last of them.
+struct Guarded<B, G> {
+    bytes: B,
+    _guard: G,
 }
 
-impl<S: Store> AsRef<[u8]> for Guarded<S> {
+impl<B: AsRef<[u8]>, G> AsRef<[u8]> for Guarded<B, G> {
     fn as_ref(&self) -> &[u8] {
-        &self.bytes
+        self.bytes.as_ref()
     }
+}
+
+/// Bytes that keep `guard` until the connection has sent the last of them.
+pub(crate) fn guarded<B, G>(bytes: B, guard: G) -> Bytes
+where
+    B: AsRef<[u8]> + Send + 'static,
+    G: Send + 'static,
+{
+    Bytes::from_owner(Guarded {
+        bytes,
+        _guard: guard,
+    })
+}
+
+/// The bytes of a stream in frames. Each that is asked for is progress of `reader`.
+pub(crate) fn frames<S: Store>(
+    bytes: impl Stream<Item = Bytes> + Send + 'static,
+    reader: Arc<Reader<S>>,
+) -> BoxStream<'static, Bytes> {
+    let frames = bytes.flat_map(|mut bytes| {
+        stream::iter(std::iter::from_fn(move || {
+            let len = bytes.len().min(FRAME_LEN);
+            (len > 0).then(|| bytes.split_to(len))
+        }))
+    });
+    frames.inspect(move |_| reader.progress()).boxed()
 }
 
 impl<S: Store> Payload<S> {
@@ -86,13 +111,7 @@ impl<S: Store> Payload<S> {
             };
         };
         let active = Arc::new(active);
-        let guard = |bytes| {
-            Bytes::from_owner(Guarded {
-                bytes,
-                _counted: Arc::clone(&counted),
-                _active: Arc::clone(&active),
-            })
-        };
+        let guard = |bytes| guarded(bytes, (Arc::clone(&counted), Arc::clone(&active)));
         Self {
             rest: parts.map(guard).collect(),
             counted: Some(Arc::clone(&counted)),

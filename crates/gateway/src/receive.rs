@@ -9,8 +9,9 @@ use http_body_util::BodyExt as _;
 use ring::digest::{Context, SHA256};
 use tokio::time::{Instant, timeout};
 
+use crate::charged::Charged;
 use crate::life::Life;
-use crate::store::{Charge as _, Store};
+use crate::store::Store;
 
 /// The first step in which a body is charged, and the longest one.
 pub(crate) const STEP_MIN: usize = 64 << 10;
@@ -52,15 +53,15 @@ pub(crate) struct Terms<'r, S> {
 }
 
 /// A value that was received; its memory is charged until this is dropped.
-pub(crate) struct Received<'r, S: Store + 'r> {
+pub(crate) struct Received<'r, S: Store> {
     pub(crate) value: Bytes,
     /// Of the body without its prefix.
     pub(crate) digest: [u8; 32],
-    _charge: Option<S::Charge<'r>>,
+    pub(crate) charged: Charged<'r, S>,
 }
 
 /// The beginning of a body that is longer than a value; the rest has not been received.
-pub(crate) struct Beginning<'r, S: Store + 'r> {
+pub(crate) struct Beginning<'r, S: Store> {
     /// What came first, behind the prefix.
     bytes: Vec<u8>,
     prefix_len: usize,
@@ -68,25 +69,26 @@ pub(crate) struct Beginning<'r, S: Store + 'r> {
     last: Bytes,
     /// Of all that came.
     context: Box<Context>,
-    _charge: Option<S::Charge<'r>>,
+    charged: Charged<'r, S>,
 }
 
-impl<S: Store> Beginning<'_, S> {
+impl<'r, S: Store> Beginning<'r, S> {
     /// Nothing of the body has come.
-    pub(crate) fn none() -> Self {
+    pub(crate) fn none(terms: &Terms<'r, S>) -> Self {
         Self {
             bytes: Vec::new(),
             prefix_len: 0,
             last: Bytes::new(),
             context: Box::new(Context::new(&SHA256)),
-            _charge: None,
+            charged: Charged::none(terms.store, terms.source),
         }
     }
 
-    /// What came, without the prefix, and the digest of it that goes on.
-    pub(crate) fn parts(&self) -> ([&[u8]; 2], Context) {
-        let bytes = self.bytes.get(self.prefix_len..).unwrap_or_default();
-        ([bytes, &self.last], (*self.context).clone())
+    /// What came, without the prefix; the digest of it, which goes on; and its memory.
+    pub(crate) fn into_parts(self) -> ([Bytes; 2], Context, Charged<'r, S>) {
+        let mut bytes = Bytes::from(self.bytes);
+        bytes.advance(self.prefix_len.min(bytes.len()));
+        ([bytes, self.last], *self.context, self.charged)
     }
 }
 
@@ -172,21 +174,20 @@ impl<'r, S: Store> Terms<'r, S> {
         let total = expected.map(|len| len.saturating_add(self.prefix.len()));
         let mut context = Context::new(&SHA256);
         let mut value = Vec::new();
-        let mut charge: Option<S::Charge<'r>> = None;
-        let mut charged = 0;
+        let mut charged = Charged::none(self.store, self.source);
         let mut pace = Pace::default();
-        let beginning = |bytes, last, context, charge| match may_be_long {
+        let beginning = |bytes, last, context, charged| match may_be_long {
             true => Ok(Receipt::Long(Beginning {
                 bytes,
                 prefix_len: self.prefix.len(),
                 last,
                 context: Box::new(context),
-                _charge: charge,
+                charged,
             })),
             false => Err(too_long),
         };
         if total.is_some_and(|total| total > len_max) {
-            return beginning(value, Bytes::new(), context, None);
+            return beginning(value, Bytes::new(), context, charged);
         }
         while let Some(mut data) = self.next(body, &mut pace).await? {
             let needed = data.remaining();
@@ -196,30 +197,22 @@ impl<'r, S: Store> Terms<'r, S> {
                 if digested == Digested::Yes {
                     context.update(&last);
                 }
-                return beginning(value, last, context, charge);
+                return beginning(value, last, context, charged);
             }
-            if len > charged {
+            if len > charged.bytes() {
                 let step = len.saturating_add(len.clamp(STEP_MIN, STEP_MAX));
                 // A body of unknown length grows by halves.
                 let goal = match total {
                     Some(total) => step.min(total),
                     None => step.max(len.saturating_add(len / 2)).min(len_max),
                 };
-                let more = goal.max(len) - charged;
-                let is_charged = match &mut charge {
-                    Some(charge) => charge.grow(more).await,
-                    None => {
-                        charge = self.store.charge(self.source, more).await;
-                        charge.is_some()
-                    }
-                };
-                if !is_charged {
+                let more = goal.max(len) - charged.bytes();
+                if !charged.grow(more).await {
                     return Err(ReceiveError::NoMemory);
                 }
-                charged += more;
                 // The kernel provides memory as it is written to, so room for all of it costs
                 // nothing yet.
-                let capacity = total.unwrap_or(charged);
+                let capacity = total.unwrap_or(charged.bytes());
                 reserve(&mut value, capacity);
             }
             if value.is_empty() {
@@ -246,7 +239,7 @@ impl<'r, S: Store> Terms<'r, S> {
             // Gives up what was reserved and not needed.
             value: Bytes::from(value.into_boxed_slice()),
             digest,
-            _charge: charge,
+            charged,
         }))
     }
 

@@ -65,6 +65,14 @@ fn unexpected<T>(outcome: &Outcome<'_>) -> Result<T, Failure> {
     }
 }
 
+const fn flags_of(form: Form) -> u32 {
+    match form {
+        Form::Value => 0,
+        Form::Manifest => MANIFEST_FLAGS,
+        Form::Packed => PACKED_FLAGS,
+    }
+}
+
 const fn form_of(flags: u32) -> Form {
     match flags {
         MANIFEST_FLAGS => Form::Manifest,
@@ -141,17 +149,12 @@ impl<S: Service> Store for Served<S> {
         form: Form,
         mode: PutMode,
     ) -> Result<PutOutcome, Failure> {
-        let flags = match form {
-            Form::Value => 0,
-            Form::Manifest => MANIFEST_FLAGS,
-            Form::Packed => PACKED_FLAGS,
-        };
         let command = Command::Store(Set {
             mode: match mode {
                 PutMode::Replace => StoreMode::Set,
                 PutMode::Keep => StoreMode::Add,
             },
-            ..Set::set(&key, &bytes, flags, ExpirySpec::Never)
+            ..Set::set(&key, &bytes, flags_of(form), ExpirySpec::Never)
         });
         match self.execute(scope, &command, Some(&bytes)).await {
             Outcome::Stored(stored) if stored.version == KEPT => Ok(PutOutcome::Kept),
@@ -165,7 +168,8 @@ impl<S: Service> Store for Served<S> {
         self,
         scope: Scope,
         key: Bytes,
-        value: Bytes,
+        bytes: Bytes,
+        form: Form,
         over: Option<Version>,
     ) -> Result<PutOutcome, Failure> {
         let command = Command::Store(Set {
@@ -174,9 +178,9 @@ impl<S: Service> Store for Served<S> {
                 None => StoreMode::Add,
             },
             compare: over,
-            ..Set::set(&key, &value, 0, ExpirySpec::Never)
+            ..Set::set(&key, &bytes, flags_of(form), ExpirySpec::Never)
         });
-        match self.execute(scope, &command, Some(&value)).await {
+        match self.execute(scope, &command, Some(&bytes)).await {
             Outcome::Stored(_) => Ok(PutOutcome::Stored),
             Outcome::NotStored(_) | Outcome::Exists | Outcome::NotFound => Ok(PutOutcome::Kept),
             outcome => unexpected(&outcome),

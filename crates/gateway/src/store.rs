@@ -124,7 +124,7 @@ pub trait Store: Clone + Send + Sync + 'static {
         mode: PutMode,
     ) -> impl Future<Output = Result<PutOutcome, Failure>> + Send;
 
-    /// Stores a value in the place of this version, or where there is none. What another client
+    /// Stores bytes in the place of this version, or where there is none. What another client
     /// stored meanwhile is kept.
     ///
     /// # Errors
@@ -133,7 +133,8 @@ pub trait Store: Clone + Send + Sync + 'static {
         self,
         scope: Scope,
         key: Bytes,
-        value: Bytes,
+        bytes: Bytes,
+        form: Form,
         over: Option<Version>,
     ) -> impl Future<Output = Result<PutOutcome, Failure>> + Send;
 

@@ -6,3 +6,4 @@ mod connections;
 mod fake;
 mod logins;
 mod requests;
+mod unread;

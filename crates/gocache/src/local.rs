@@ -7,11 +7,13 @@
 //! ends.
 
 use std::fs::{self, DirBuilder, File, TryLockError};
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use ring::rand::{SecureRandom as _, SystemRandom};
 
 use crate::record::Record;
 
@@ -32,6 +34,9 @@ pub(crate) struct Store {
     dir: PathBuf,
     /// Locked while the helper lives.
     _lock: File,
+    /// What the names of this helper's temporary files begin with. It is random: helpers in
+    /// containers may share the directory and have the same process id.
+    temp_prefix: String,
     last_temp: AtomicU64,
 }
 
@@ -51,12 +56,6 @@ pub(crate) struct Temp {
 impl Drop for Temp {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
-    }
-}
-
-impl Temp {
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
     }
 }
 
@@ -128,9 +127,13 @@ impl Store {
             Err(TryLockError::Error(error)) => return Err(error),
         }
         lock.lock_shared()?;
+        let mut random = [0; 8];
+        let filled = SystemRandom::new().fill(&mut random);
+        filled.map_err(|_| io::Error::other("the kernel has no random bytes"))?;
         Ok(Self {
             dir: dir.to_owned(),
             _lock: lock,
+            temp_prefix: hex(&random),
             last_temp: AtomicU64::new(0),
         })
     }
@@ -158,13 +161,16 @@ impl Store {
         Some(Kept { record, path })
     }
 
-    /// A name for a file to write.
-    pub(crate) fn temp(&self) -> Temp {
+    /// A new file to write.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub(crate) fn temp(&self) -> io::Result<(File, Temp)> {
         let number = self.last_temp.fetch_add(1, Ordering::Relaxed);
-        let name = format!("{}.{number}", std::process::id());
-        Temp {
-            path: self.dir.join("tmp").join(name),
-        }
+        let name = format!("{}.{number}", self.temp_prefix);
+        let path = self.dir.join("tmp").join(name);
+        let file = File::create_new(&path)?;
+        Ok((file, Temp { path }))
     }
 
     /// Makes what was written to `temp` the output of an action.
@@ -176,8 +182,8 @@ impl Store {
         let path = self.place("o", &record.output);
         make_parent(&path)?;
         fs::rename(&temp.path, &path)?;
-        let of_action = self.temp();
-        fs::write(&of_action.path, bytes)?;
+        let (mut file, of_action) = self.temp()?;
+        file.write_all(&bytes)?;
         let place = self.place("a", action);
         make_parent(&place)?;
         fs::rename(&of_action.path, place)?;
@@ -260,8 +266,8 @@ mod tests {
     use super::*;
 
     fn keep(store: &Store, name: u8, len: usize) -> Kept {
-        let temp = store.temp();
-        fs::write(temp.path(), vec![name; len]).unwrap();
+        let (mut file, temp) = store.temp().unwrap();
+        file.write_all(&vec![name; len]).unwrap();
         let record = Record {
             output: vec![name, 1],
             len: len as u64,
@@ -320,9 +326,18 @@ mod tests {
     fn what_is_not_kept_is_removed() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path(), 100).unwrap();
-        let temp = store.temp();
-        fs::write(temp.path(), b"half").unwrap();
+        let (mut file, temp) = store.temp().unwrap();
+        file.write_all(b"half").unwrap();
         drop(temp);
         assert_eq!(files(&dir.path().join("tmp")).unwrap().len(), 0);
+    }
+
+    #[test]
+    fn helpers_with_the_same_process_id_write_different_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let stores = [(); 2].map(|()| Store::open(dir.path(), 100).unwrap());
+        let temps = stores.each_ref().map(|store| store.temp().unwrap());
+        assert_ne!(temps[0].1.path, temps[1].1.path);
+        assert_eq!(files(&dir.path().join("tmp")).unwrap().len(), 2);
     }
 }

@@ -28,14 +28,10 @@ impl Remote {
         Ok(Self(Client::new(server)?))
     }
 
-    /// Writes the output of an action to a new file at `to`. None if the server has none, or not a
-    /// whole one, or if the file cannot be written.
-    pub(crate) async fn get(&self, action: &[u8], to: &Path) -> Result<Option<Record>, Failed> {
+    /// Writes the output of an action to a new file. None if the server has none, or not a whole
+    /// one, or if the file cannot be written.
+    pub(crate) async fn get(&self, action: &[u8], file: File) -> Result<Option<Record>, Failed> {
         let name = hex(action);
-        // Nothing is asked for that cannot be kept.
-        let Ok(file) = File::create(to).await else {
-            return Ok(None);
-        };
         let exchange = async {
             let answer = self.0.call(Method::GET, &name, 0, || Ok(empty())).await?;
             match answer.status() {

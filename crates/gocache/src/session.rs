@@ -6,10 +6,10 @@ mod tests;
 use std::io::{self, BufReader, Read, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fonn_http_client::{Failed, Server, ServerError};
+use parking_lot::Mutex;
 use ring::digest::{Context, SHA256};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -25,7 +25,7 @@ use crate::remote::Remote;
 /// Requests of the go command that are carried out at a time.
 const REQUESTS_MAX: usize = 64;
 
-/// Outputs that are on their way to the server or wait for it. One more waits with its request.
+/// Outputs that are on their way to the server or wait for it. Further ones are not sent.
 const UPLOADS_MAX: usize = 256;
 
 /// Uploads at a time.
@@ -71,45 +71,17 @@ pub struct Summary {
     pub puts: u64,
     /// Outputs that the server took.
     pub uploads: u64,
-    /// Requests to the server that failed.
+    /// Requests to the server that failed, and outputs that were not sent because too many waited.
     pub failures: u64,
     /// The last status by which the server refused a request; 0 if there was none.
     pub refused: u64,
 }
 
-#[derive(Default)]
-struct Counts {
-    hits_here: AtomicU64,
-    hits_there: AtomicU64,
-    misses: AtomicU64,
-    puts: AtomicU64,
-    uploads: AtomicU64,
-    failures: AtomicU64,
-    refused: AtomicU64,
-}
-
-impl Counts {
-    fn one(of: &AtomicU64) {
-        of.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn failed(&self, failed: Failed) {
-        Self::one(&self.failures);
+impl Summary {
+    fn failed(&mut self, failed: Failed) {
+        self.failures += 1;
         if let Failed::Refused(status) = failed {
-            self.refused.store(status.into(), Ordering::Relaxed);
-        }
-    }
-
-    fn summary(&self) -> Summary {
-        let of = |it: &AtomicU64| it.load(Ordering::Relaxed);
-        Summary {
-            hits_here: of(&self.hits_here),
-            hits_there: of(&self.hits_there),
-            misses: of(&self.misses),
-            puts: of(&self.puts),
-            uploads: of(&self.uploads),
-            failures: of(&self.failures),
-            refused: of(&self.refused),
+            self.refused = status.into();
         }
     }
 }
@@ -132,10 +104,8 @@ struct Session {
     /// None if no directory can be used.
     store: Option<Arc<Store>>,
     remote: Option<Remote>,
-    counts: Counts,
-    /// One permit for each upload that may wait.
-    uploads: Arc<Semaphore>,
-    at_a_time: Semaphore,
+    summary: Mutex<Summary>,
+    uploads_at_a_time: Semaphore,
 }
 
 /// The directory of the outputs. A temporary one is removed when what is returned beside it is
@@ -182,9 +152,8 @@ pub async fn run(
     let session = Arc::new(Session {
         store: store.map(Arc::new),
         remote,
-        counts: Counts::default(),
-        uploads: Arc::new(Semaphore::new(UPLOADS_MAX)),
-        at_a_time: Semaphore::new(UPLOADS_AT_A_TIME),
+        summary: Mutex::default(),
+        uploads_at_a_time: Semaphore::new(UPLOADS_AT_A_TIME),
     });
     let (answers, mut to_write) = mpsc::channel::<Vec<u8>>(REQUESTS_MAX);
     let writing = std::thread::spawn(move || {
@@ -213,7 +182,7 @@ pub async fn run(
         .await;
     drop(answers);
     let _ = spawn_blocking(move || writing.join()).await;
-    served.map(|()| session.counts.summary())
+    served.map(|()| *session.summary.lock())
 }
 
 /// Reads requests, and the bodies of puts into files.
@@ -298,9 +267,8 @@ impl Session {
         input: &mut impl io::BufRead,
         len: u64,
     ) -> io::Result<(io::Result<Temp>, [u8; 32])> {
-        let temp = self.store().map(|store| store.temp());
         let mut tee = Tee {
-            file: temp.and_then(|temp| Ok((std::fs::File::create(temp.path())?, temp))),
+            file: self.store().and_then(|store| store.temp()),
             digest: Context::new(&SHA256),
         };
         protocol::read_body(input, len, &mut tee)?;
@@ -331,8 +299,7 @@ impl Session {
                     record,
                     body,
                 } => {
-                    Counts::one(&self.counts.puts);
-                    let permit = Arc::clone(&self.uploads).acquire_owned().await;
+                    self.summary.lock().puts += 1;
                     let kept = match body {
                         Ok(body) => self.keep(action.clone(), record, body).await,
                         Err(error) => Err(error),
@@ -342,11 +309,15 @@ impl Session {
                         Err(error) => refusal(id, &error.to_string()),
                     };
                     let _ = answers.send(line).await;
-                    if let Ok(kept) = kept {
-                        uploads.spawn(async move {
-                            let _permit = permit;
-                            session.upload(&action, &kept).await;
-                        });
+                    if let Ok(kept) = kept
+                        && self.remote.is_some()
+                    {
+                        // A wait for room would hold up all requests of the build.
+                        if uploads.len() < UPLOADS_MAX {
+                            uploads.spawn(async move { session.upload(&action, &kept).await });
+                        } else {
+                            self.summary.lock().failures += 1;
+                        }
                     }
                 }
                 Arrived::Request(Request { id, command }) => match command {
@@ -389,24 +360,27 @@ impl Session {
         if let Some(store) = self.store.clone()
             && let Ok(Some(kept)) = spawn_blocking(move || store.find(&name)).await
         {
-            Counts::one(&self.counts.hits_here);
+            self.summary.lock().hits_here += 1;
             return Some(kept);
         }
         let found = self.fetch(action).await;
-        Counts::one(match &found {
-            Some(_) => &self.counts.hits_there,
-            None => &self.counts.misses,
-        });
+        let mut summary = self.summary.lock();
+        match &found {
+            Some(_) => summary.hits_there += 1,
+            None => summary.misses += 1,
+        }
         found
     }
 
     async fn fetch(&self, action: &[u8]) -> Option<Kept> {
         let remote = self.remote.as_ref()?;
-        let temp = self.store().ok()?.temp();
-        match remote.get(action, temp.path()).await {
+        let store = Arc::clone(self.store().ok()?);
+        // Nothing is asked for that cannot be kept.
+        let (file, temp) = spawn_blocking(move || store.temp()).await.ok()?.ok()?;
+        match remote.get(action, file.into()).await {
             Ok(found) => self.keep(action.to_vec(), found?, temp).await.ok(),
             Err(failed) => {
-                self.counts.failed(failed);
+                self.summary.lock().failed(failed);
                 None
             }
         }
@@ -416,12 +390,14 @@ impl Session {
         let Some(remote) = &self.remote else {
             return;
         };
-        let Ok(_permit) = self.at_a_time.acquire().await else {
+        let Ok(_permit) = self.uploads_at_a_time.acquire().await else {
             return;
         };
-        match remote.put(action, &kept.record, &kept.path).await {
-            Ok(()) => Counts::one(&self.counts.uploads),
-            Err(failed) => self.counts.failed(failed),
+        let sent = remote.put(action, &kept.record, &kept.path).await;
+        let mut summary = self.summary.lock();
+        match sent {
+            Ok(()) => summary.uploads += 1,
+            Err(failed) => summary.failed(failed),
         }
     }
 }

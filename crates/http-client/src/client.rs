@@ -28,6 +28,10 @@ const CONNECT_SHARE: u32 = 5;
 /// Connections that are kept while no request is on them.
 const IDLE_MAX: usize = 16;
 
+/// A connection that was idle for longer is not used. Firewalls and balancers forget idle
+/// connections and drop what is sent on them.
+const IDLE_AGE_MAX: Duration = Duration::from_secs(60);
+
 /// Bytes of a response that is not wanted which are read to keep its connection.
 const REST_LEN_MAX: u64 = 64 << 10;
 
@@ -110,8 +114,14 @@ pub struct Client {
     agent: &'static str,
     prefix: String,
     deadline: Duration,
-    idle: Mutex<Vec<Connection>>,
+    idle: Mutex<Vec<Idle>>,
     health: Mutex<Health>,
+}
+
+/// A connection without a request.
+struct Idle {
+    connection: Connection,
+    since: Instant,
 }
 
 #[derive(Default)]
@@ -180,7 +190,11 @@ impl Client {
             return Err(Failed::Away);
         }
         let done = timeout(self.deadline, exchange).await;
-        let done = done.unwrap_or(Err(Failed::Away));
+        let done = done.unwrap_or_else(|_| {
+            // The path may be broken for all of them, and each would cost a deadline.
+            self.idle.lock().clear();
+            Err(Failed::Away)
+        });
         let mut health = self.health.lock();
         match done {
             Err(Failed::Away) => {
@@ -206,8 +220,7 @@ impl Client {
         len: u64,
         body: impl Fn() -> io::Result<Body>,
     ) -> Result<Answer<'_>, Failed> {
-        let idle = self.idle.lock().pop();
-        if let Some(mut connection) = idle
+        if let Some(mut connection) = self.take_idle()
             && connection.is_ready().await
         {
             let request = self.request(&method, name, len, body()?)?;
@@ -256,10 +269,18 @@ impl Client {
         request.body(body).map_err(|_| Failed::Away)
     }
 
+    /// The connection that was used last.
+    fn take_idle(&self) -> Option<Connection> {
+        let mut idle = self.idle.lock();
+        idle.retain(|it| it.since.elapsed() < IDLE_AGE_MAX);
+        idle.pop().map(|it| it.connection)
+    }
+
     fn keep(&self, connection: Connection) {
         let mut idle = self.idle.lock();
         if idle.len() < IDLE_MAX {
-            idle.push(connection);
+            let since = Instant::now();
+            idle.push(Idle { connection, since });
         }
     }
 }

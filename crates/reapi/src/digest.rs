@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::error::ReapiError;
 use crate::instance::Instance;
 use crate::messages;
 
@@ -72,33 +73,6 @@ impl DigestFunction {
     }
 }
 
-/// Why a digest names no blob.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DigestError {
-    /// There is none.
-    #[error("the request has no digest")]
-    Absent,
-    /// The hash is not in lower-case hexadecimal digits.
-    #[error("malformed hash: it has to be lower-case hexadecimal digits")]
-    Hash,
-    /// No function that is supported has hashes of this length.
-    #[error(
-        "digest function {function} with a hash of {hash_len} bytes is not supported: use SHA256"
-    )]
-    Function {
-        /// The number of the function; 0 if the request has none.
-        function: i32,
-        /// Length of the hash.
-        hash_len: usize,
-    },
-    /// The length is negative.
-    #[error("malformed digest: the size is {size_bytes}")]
-    Size {
-        /// The length.
-        size_bytes: i64,
-    },
-}
-
 /// The content address of a blob.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest {
@@ -124,25 +98,25 @@ impl Digest {
     /// leaves it to the hash.
     ///
     /// # Errors
-    /// [`DigestError`].
-    pub fn new(hash_hex: &str, size_bytes: i64, function: i32) -> Result<Self, DigestError> {
+    /// [`ReapiError`].
+    pub fn new(hash_hex: &str, size_bytes: i64, function: i32) -> Result<Self, ReapiError> {
         let text = hash_hex.as_bytes();
         if !text.len().is_multiple_of(2) || text.len() > 2 * HASH_LEN_MAX || text.is_empty() {
-            return Err(DigestError::Hash);
+            return Err(ReapiError::Hash);
         }
         let mut hash = [0; HASH_LEN_MAX];
         for (byte, pair) in hash.iter_mut().zip(text.chunks_exact(2)) {
             let [high, low] = pair else {
-                return Err(DigestError::Hash);
+                return Err(ReapiError::Hash);
             };
             let (high, low) = (digit(*high), digit(*low));
-            let (high, low) = high.zip(low).ok_or(DigestError::Hash)?;
+            let (high, low) = high.zip(low).ok_or(ReapiError::Hash)?;
             *byte = high << 4 | low;
         }
         let hash_len = text.len() / 2;
         let found = DigestFunction::named(function, hash_len);
-        let function = found.ok_or(DigestError::Function { function, hash_len })?;
-        let len = u64::try_from(size_bytes).map_err(|_| DigestError::Size { size_bytes })?;
+        let function = found.ok_or(ReapiError::Function { function, hash_len })?;
+        let len = u64::try_from(size_bytes).map_err(|_| ReapiError::Size { size_bytes })?;
         Ok(Self {
             function,
             hash,
@@ -172,9 +146,9 @@ impl Digest {
     /// The digest of a message.
     ///
     /// # Errors
-    /// [`DigestError`].
-    pub fn of(message: Option<&messages::Digest>, function: i32) -> Result<Self, DigestError> {
-        let message = message.ok_or(DigestError::Absent)?;
+    /// [`ReapiError`].
+    pub fn of(message: Option<&messages::Digest>, function: i32) -> Result<Self, ReapiError> {
+        let message = message.ok_or(ReapiError::NoDigest)?;
         Self::new(&message.hash, message.size_bytes, function)
     }
 
@@ -182,12 +156,12 @@ impl Digest {
     /// key of a result has the hash alone.
     ///
     /// # Errors
-    /// [`DigestError`].
+    /// [`ReapiError`].
     pub fn of_action(
         message: Option<&messages::Digest>,
         function: i32,
-    ) -> Result<Self, DigestError> {
-        let message = message.ok_or(DigestError::Absent)?;
+    ) -> Result<Self, ReapiError> {
+        let message = message.ok_or(ReapiError::NoDigest)?;
         Self::new(&message.hash, message.size_bytes.max(0), function)
     }
 
@@ -300,7 +274,7 @@ mod tests {
         // The function of a request and the hash have to agree; VSO has no implementation.
         assert!(Digest::new(&sha256, 1, 2).is_err());
         assert!(Digest::new(&sha256, 1, 4).is_err());
-        assert_eq!(Digest::of(None, 0), Err(DigestError::Absent));
+        assert_eq!(Digest::of(None, 0), Err(ReapiError::NoDigest));
     }
 
     #[test]

@@ -10,6 +10,8 @@
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use prost::Message;
 
+use crate::error::ReapiError;
+
 /// Longest message that is received: what clients of gRPC send at most, unless they were told
 /// otherwise.
 pub const MESSAGE_LEN_MAX: usize = 4 << 20;
@@ -22,23 +24,6 @@ const CAPACITY_MAX: usize = 64 << 10;
 
 /// Field 10 of [`ReadResponse`](crate::messages::ReadResponse), a field with a length.
 const READ_DATA_TAG: u8 = 10 << 3 | 2;
-
-/// Why a body has no messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FrameError {
-    /// A message is too long.
-    #[error("a message of {len} bytes is longer than {MESSAGE_LEN_MAX}: send less at a time")]
-    TooLong {
-        /// Its length.
-        len: usize,
-    },
-    /// A message is compressed.
-    #[error("compressed messages are not supported: use compressed-blobs/zstd")]
-    Compressed,
-    /// The body ends in a message.
-    #[error("the body ends in the middle of a message")]
-    Incomplete,
-}
 
 /// What a body has next.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,8 +65,8 @@ impl Deframer {
     /// The next message, if all of it has come. A length that is announced reserves little.
     ///
     /// # Errors
-    /// [`FrameError`], as soon as the head of the message has come.
-    pub fn pull(&mut self) -> Result<Framed, FrameError> {
+    /// [`ReapiError`], as soon as the head of the message has come.
+    pub fn pull(&mut self) -> Result<Framed, ReapiError> {
         let Some(len) = head(&self.0)? else {
             return Ok(Framed::More);
         };
@@ -96,17 +81,25 @@ impl Deframer {
 }
 
 /// The length of the message whose head `bytes` begin with; `None` if more has to come.
-pub(crate) fn head(bytes: &[u8]) -> Result<Option<usize>, FrameError> {
+pub(crate) fn head(bytes: &[u8]) -> Result<Option<usize>, ReapiError> {
     let Some([flag, len @ ..]) = bytes.first_chunk::<HEAD_LEN>() else {
         return Ok(None);
     };
     if *flag != 0 {
-        return Err(FrameError::Compressed);
+        return Err(ReapiError::CompressedMessage);
     }
     let len = u32::from_be_bytes(*len) as usize;
     match len > MESSAGE_LEN_MAX {
-        true => Err(FrameError::TooLong { len }),
+        true => Err(too_long(len)),
         false => Ok(Some(len)),
+    }
+}
+
+fn too_long(len: usize) -> ReapiError {
+    ReapiError::TooLong {
+        what: "a message",
+        len,
+        len_max: MESSAGE_LEN_MAX,
     }
 }
 
@@ -171,11 +164,10 @@ mod tests {
         assert!(deframer.0.capacity() <= 2 * CAPACITY_MAX);
         let mut deframer = Deframer::default();
         deframer.push(&[0, 0xff, 0xff, 0xff, 0xff]);
-        let len = 0xffff_ffff;
-        assert_eq!(deframer.pull(), Err(FrameError::TooLong { len }));
+        assert_eq!(deframer.pull(), Err(too_long(0xffff_ffff)));
         let mut deframer = Deframer::default();
         deframer.push(&[1, 0, 0, 0, 0]);
-        assert_eq!(deframer.pull(), Err(FrameError::Compressed));
+        assert_eq!(deframer.pull(), Err(ReapiError::CompressedMessage));
     }
 
     proptest! {

@@ -1,5 +1,7 @@
 //! Instance names, which select entries inside the namespace of a client.
 
+use crate::error::ReapiError;
+
 /// Longest instance name. With a digest it is a key that every protocol takes.
 const LEN_MAX: usize = 1024;
 
@@ -14,20 +16,6 @@ const RESERVED: [&str; 7] = [
     "compressed-blobs",
 ];
 
-/// Why a name is none of an instance.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InstanceError {
-    /// It is too long.
-    #[error("the instance name is longer than {LEN_MAX} bytes")]
-    TooLong,
-    /// A segment is empty or of dots.
-    #[error("malformed instance name: a segment is empty or of dots")]
-    Segment,
-    /// A segment has a meaning elsewhere.
-    #[error("malformed instance name: a segment is a word of resource names")]
-    Reserved,
-}
-
 /// The name of an instance, which may be empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Instance(String);
@@ -36,20 +24,24 @@ impl Instance {
     /// An instance by its name. A slash at its beginning or at its end is no part of it.
     ///
     /// # Errors
-    /// [`InstanceError`].
-    pub fn new(name: &str) -> Result<Self, InstanceError> {
+    /// [`ReapiError`].
+    pub fn new(name: &str) -> Result<Self, ReapiError> {
         let name = name.strip_prefix('/').unwrap_or(name);
         let name = name.strip_suffix('/').unwrap_or(name);
         if name.len() > LEN_MAX {
-            return Err(InstanceError::TooLong);
+            return Err(ReapiError::TooLong {
+                what: "an instance name",
+                len: name.len(),
+                len_max: LEN_MAX,
+            });
         }
         if name.is_empty() {
             return Ok(Self::default());
         }
         for segment in name.split('/') {
             match segment {
-                "" | "." | ".." => return Err(InstanceError::Segment),
-                segment if RESERVED.contains(&segment) => return Err(InstanceError::Reserved),
+                "" | "." | ".." => return Err(ReapiError::Segment),
+                segment if RESERVED.contains(&segment) => return Err(ReapiError::Reserved),
                 _ => {}
             }
         }
@@ -103,7 +95,11 @@ mod tests {
         assert!(Instance::new(&"x".repeat(LEN_MAX)).is_ok());
         assert_eq!(
             Instance::new(&"x".repeat(LEN_MAX + 1)),
-            Err(InstanceError::TooLong)
+            Err(ReapiError::TooLong {
+                what: "an instance name",
+                len: LEN_MAX + 1,
+                len_max: LEN_MAX,
+            })
         );
     }
 

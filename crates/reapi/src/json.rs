@@ -8,54 +8,32 @@ use std::sync::OnceLock;
 use bytes::Bytes;
 use prost::Message as _;
 use prost_reflect::{DescriptorPool, DeserializeOptions, DynamicMessage, MessageDescriptor};
-use thiserror::Error;
 
 /// Length in bytes up to which results are turned from one form into the other: it is done at once,
 /// on the thread that serves the connection.
 pub const JSON_RESULT_LEN_MAX: usize = 1 << 20;
 
-/// Why a result has no other form.
-#[derive(Debug, Error)]
-pub enum JsonError {
-    /// It is longer than [`JSON_RESULT_LEN_MAX`].
-    #[error("an action result of {0} bytes is longer than {JSON_RESULT_LEN_MAX}")]
-    TooLong(usize),
-    /// It is not an encoded message.
-    #[error("the value is no action result")]
-    Message(#[from] prost::DecodeError),
-    /// It is not the JSON form of a result.
-    #[error("the JSON is no action result: {0}")]
-    Json(#[from] serde_json::Error),
+/// The encoded result as JSON; `None` if it is longer than [`JSON_RESULT_LEN_MAX`] or no result.
+#[must_use]
+pub fn result_to_json(result: &[u8]) -> Option<String> {
+    let is_short = result.len() <= JSON_RESULT_LEN_MAX;
+    let message = is_short.then(|| DynamicMessage::decode(descriptor(), result))?;
+    serde_json::to_string(&message.ok()?).ok()
 }
 
-/// The encoded result as JSON.
-///
-/// # Errors
-/// [`JsonError`].
-pub fn result_to_json(result: &[u8]) -> Result<String, JsonError> {
-    checked(result)?;
-    let message = DynamicMessage::decode(descriptor(), result)?;
-    Ok(serde_json::to_string(&message)?)
-}
-
-/// The encoded result that a JSON text stands for.
-///
-/// # Errors
-/// [`JsonError`].
-pub fn result_of_json(text: &[u8]) -> Result<Bytes, JsonError> {
-    checked(text)?;
+/// The encoded result that a JSON text stands for; `None` if the text is longer than
+/// [`JSON_RESULT_LEN_MAX`] or no result.
+#[must_use]
+pub fn result_of_json(text: &[u8]) -> Option<Bytes> {
+    if text.len() > JSON_RESULT_LEN_MAX {
+        return None;
+    }
     let mut json = serde_json::Deserializer::from_slice(text);
     let options = DeserializeOptions::new().deny_unknown_fields(false);
-    let message = DynamicMessage::deserialize_with_options(descriptor(), &mut json, &options)?;
-    json.end()?;
-    Ok(Bytes::from(message.encode_to_vec()))
-}
-
-fn checked(bytes: &[u8]) -> Result<(), JsonError> {
-    match bytes.len() {
-        0..=JSON_RESULT_LEN_MAX => Ok(()),
-        len => Err(JsonError::TooLong(len)),
-    }
+    let message = DynamicMessage::deserialize_with_options(descriptor(), &mut json, &options);
+    let message = message.ok()?;
+    json.end().ok()?;
+    Some(Bytes::from(message.encode_to_vec()))
 }
 
 fn descriptor() -> MessageDescriptor {
@@ -115,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_result_is_an_error() {
+    fn what_is_no_result_has_no_other_form() {
         for text in [
             "",
             "[]",
@@ -123,17 +101,12 @@ mod tests {
             "{} {}",
             "{\"outputFiles\": 3}",
         ] {
-            assert!(
-                matches!(result_of_json(text.as_bytes()), Err(JsonError::Json(_))),
-                "{text}"
-            );
+            assert_eq!(result_of_json(text.as_bytes()), None, "{text}");
         }
-        assert!(matches!(
-            result_to_json(TEXT.as_bytes()),
-            Err(JsonError::Message(_))
-        ));
-        let long = vec![b' '; JSON_RESULT_LEN_MAX + 1];
-        assert!(matches!(result_of_json(&long), Err(JsonError::TooLong(_))));
+        assert_eq!(result_to_json(TEXT.as_bytes()), None);
+        let long = [b"{}".as_slice(), &vec![b' '; JSON_RESULT_LEN_MAX]].concat();
+        assert_eq!(result_of_json(&long), None);
+        assert!(result_of_json(&long[..JSON_RESULT_LEN_MAX]).is_some());
     }
 
     proptest::proptest! {

@@ -15,6 +15,7 @@
 
 pub mod capabilities;
 mod digest;
+mod error;
 mod frame;
 mod hasher;
 mod instance;
@@ -26,16 +27,15 @@ mod upload;
 mod wire;
 mod zstd;
 
-pub use self::digest::{Digest, DigestError, DigestFunction};
-pub use self::frame::{
-    Deframer, FrameError, Framed, MESSAGE_LEN_MAX, frame, frame_head, frame_read,
-};
+pub use self::digest::{Digest, DigestFunction};
+pub use self::error::ReapiError;
+pub use self::frame::{Deframer, Framed, MESSAGE_LEN_MAX, frame, frame_head, frame_read};
 pub use self::hasher::Hasher;
-pub use self::instance::{Instance, InstanceError};
-pub use self::json::{JSON_RESULT_LEN_MAX, JsonError, result_of_json, result_to_json};
-pub use self::references::{References, ReferencesError, Referrer};
-pub use self::resource::{Compressor, Resource, ResourceError};
-pub use self::upload::{Upload, UploadError, UploadPart, WriteEnd};
+pub use self::instance::Instance;
+pub use self::json::{JSON_RESULT_LEN_MAX, result_of_json, result_to_json};
+pub use self::references::{References, Referrer, inlined};
+pub use self::resource::{Compressor, Resource};
+pub use self::upload::{Upload, UploadPart, WriteEnd};
 pub use self::wire::is_crowded;
 pub use self::zstd::{Deflater, Inflater, STEP_LEN, ZstdError};
 

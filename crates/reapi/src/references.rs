@@ -5,31 +5,16 @@
 
 use std::collections::BTreeSet;
 
+use bytes::Bytes;
 use prost::Message as _;
 
-use crate::digest::{Digest, DigestError};
+use crate::digest::Digest;
+use crate::error::ReapiError;
 use crate::messages::{self, DirectoryNode, FileNode, OutputDirectory, OutputFile};
 use crate::wire::{Fields, Malformed};
 
 /// A result may refer to so many blobs.
 const BLOBS_MAX: usize = 250_000;
-
-/// Why the references of a message are not known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum ReferencesError {
-    /// It is not the message that it should be.
-    #[error("malformed {what}")]
-    Malformed {
-        /// What it should be.
-        what: &'static str,
-    },
-    /// A digest of it is malformed.
-    #[error(transparent)]
-    Digest(#[from] DigestError),
-    /// There are too many.
-    #[error("an action result refers to more than {BLOBS_MAX} blobs")]
-    TooMany,
-}
 
 /// Blobs that have to be there, and messages among them that refer to more.
 #[derive(Debug, Default)]
@@ -45,15 +30,17 @@ pub struct References {
 // Numbers of the fields (remote_execution.proto): of an action result, of a tree, of a directory.
 const OUTPUT_FILES: u64 = 2;
 const OUTPUT_DIRECTORIES: u64 = 3;
+const STDOUT_RAW: u64 = 5;
 const STDOUT_DIGEST: u64 = 6;
+const STDERR_RAW: u64 = 7;
 const STDERR_DIGEST: u64 = 8;
 const ROOT: u64 = 1;
 const CHILDREN: u64 = 2;
 const FILES: u64 = 1;
 const DIRECTORIES: u64 = 2;
 
-fn malformed(what: &'static str) -> ReferencesError {
-    ReferencesError::Malformed { what }
+fn malformed(what: &'static str) -> ReapiError {
+    ReapiError::Malformed { what }
 }
 
 /// A message that refers to blobs.
@@ -69,8 +56,8 @@ impl References {
     /// What a result refers to; `function` is the one of the request.
     ///
     /// # Errors
-    /// [`ReferencesError`].
-    pub fn of_result(result: &[u8], function: i32) -> Result<Self, ReferencesError> {
+    /// [`ReapiError`].
+    pub fn of_result(result: &[u8], function: i32) -> Result<Self, ReapiError> {
         let mut found = Self {
             function,
             ..Self::default()
@@ -126,8 +113,8 @@ impl References {
     /// Adds what a message refers to.
     ///
     /// # Errors
-    /// [`ReferencesError`].
-    pub fn extend(&mut self, referrer: Referrer, message: &[u8]) -> Result<(), ReferencesError> {
+    /// [`ReapiError`].
+    pub fn extend(&mut self, referrer: Referrer, message: &[u8]) -> Result<(), ReapiError> {
         match referrer {
             // The directories are in the tree; their files are not.
             Referrer::Tree => {
@@ -151,7 +138,7 @@ impl References {
         directory: &[u8],
         what: &'static str,
         has_directories: bool,
-    ) -> Result<(), ReferencesError> {
+    ) -> Result<(), ReapiError> {
         for field in Fields::of(directory) {
             match field.map_err(|Malformed| malformed(what))? {
                 (FILES, Some(file)) => {
@@ -169,7 +156,7 @@ impl References {
         Ok(())
     }
 
-    fn add_output_directory(&mut self, directory: &OutputDirectory) -> Result<(), ReferencesError> {
+    fn add_output_directory(&mut self, directory: &OutputDirectory) -> Result<(), ReapiError> {
         let (tree, root) = (&directory.tree_digest, &directory.root_directory_digest);
         if let Some(tree) = tree {
             self.trees.insert(Digest::of(Some(tree), self.function)?);
@@ -178,7 +165,7 @@ impl References {
             self.refer(Some(root))?;
         }
         if tree.is_none() && root.is_none() {
-            return Err(DigestError::Absent.into());
+            return Err(ReapiError::NoDigest);
         }
         self.bounded()
     }
@@ -188,12 +175,12 @@ impl References {
         self.blobs.iter()
     }
 
-    fn add(&mut self, digest: Option<&messages::Digest>) -> Result<(), ReferencesError> {
+    fn add(&mut self, digest: Option<&messages::Digest>) -> Result<(), ReapiError> {
         self.blobs.insert(Digest::of(digest, self.function)?);
         self.bounded()
     }
 
-    fn refer(&mut self, digest: Option<&messages::Digest>) -> Result<(), ReferencesError> {
+    fn refer(&mut self, digest: Option<&messages::Digest>) -> Result<(), ReapiError> {
         let digest = Digest::of(digest, self.function)?;
         // One that was looked at is a blob by now; the empty directory refers to nothing.
         if digest.len() > 0 && !self.blobs.contains(&digest) {
@@ -202,13 +189,42 @@ impl References {
         self.bounded()
     }
 
-    fn bounded(&self) -> Result<(), ReferencesError> {
+    fn bounded(&self) -> Result<(), ReapiError> {
         let known = self.blobs.len() + self.directories.len() + self.trees.len();
         match known.max(self.directories_seen) > BLOBS_MAX {
-            true => Err(ReferencesError::TooMany),
+            true => Err(ReapiError::TooManyBlobs { max: BLOBS_MAX }),
             false => Ok(()),
         }
     }
+}
+
+/// The contents in a result that have a digest beside them: those of files, then the outputs. They
+/// end where the result is malformed.
+pub fn inlined(result: &[u8]) -> impl Iterator<Item = (messages::Digest, Bytes)> {
+    let fields = || Fields::of(result).map_while(Result::ok);
+    let mut outputs = [(None, None); 2];
+    for (number, content) in fields() {
+        // The last field of a number counts.
+        match number {
+            STDOUT_DIGEST => outputs[0].0 = content,
+            STDOUT_RAW => outputs[0].1 = content,
+            STDERR_DIGEST => outputs[1].0 = content,
+            STDERR_RAW => outputs[1].1 = content,
+            _ => {}
+        }
+    }
+    let files = fields().filter_map(|field| {
+        let (OUTPUT_FILES, Some(file)) = field else {
+            return None;
+        };
+        let file = OutputFile::decode(file).ok()?;
+        Some((file.digest?, file.contents))
+    });
+    let outputs = outputs.into_iter().filter_map(|(digest, contents)| {
+        let digest = messages::Digest::decode(digest?).ok()?;
+        Some((digest, Bytes::copy_from_slice(contents?)))
+    });
+    files.chain(outputs).filter(|(_, it)| !it.is_empty())
 }
 
 #[cfg(test)]
@@ -219,14 +235,14 @@ mod tests {
     #[test]
     fn messages_of_empty_elements_end_early_or_at_a_bound() {
         let of = |count: usize| [0x12, 0x00].repeat(count);
-        let absent = ReferencesError::Digest(DigestError::Absent);
+        let absent = ReapiError::NoDigest;
         let found = References::of_result(&of(1_000_000), 0).map(|_| ());
         assert_eq!(found, Err(absent));
         // An empty directory has no files.
         let mut references = References::default();
         assert_eq!(references.extend(Referrer::Tree, &of(200_000)), Ok(()));
         let more = references.extend(Referrer::Tree, &of(100_000));
-        assert_eq!(more, Err(ReferencesError::TooMany));
+        assert_eq!(more, Err(ReapiError::TooManyBlobs { max: BLOBS_MAX }));
     }
 
     fn digest(number: u8) -> messages::Digest {
@@ -323,6 +339,32 @@ mod tests {
         };
         assert!(numbers(&of(inside).unwrap()).is_empty());
         assert!(of(OutputFile::default()).is_err());
+    }
+
+    #[test]
+    fn contents_are_inlined_where_their_digest_is_beside_them() {
+        let file = |number, contents: &'static [u8]| OutputFile {
+            digest: (number > 0).then(|| digest(number)),
+            contents: Bytes::from_static(contents),
+        };
+        let result = ActionResult {
+            output_files: vec![file(1, b"one"), file(0, b"without"), file(2, b"")],
+            stdout_raw: Bytes::from_static(b"out"),
+            stdout_digest: Some(digest(3)),
+            stderr_raw: Bytes::from_static(b"without"),
+            ..ActionResult::default()
+        };
+        let encoded = result.encode_to_vec();
+        let found: Vec<_> = inlined(&encoded).collect();
+        let expected = [
+            (digest(1), Bytes::from_static(b"one")),
+            (digest(3), Bytes::from_static(b"out")),
+        ];
+        assert_eq!(found, expected);
+        // Of a message that is cut off the whole fields are read, one at a time.
+        let many = [0x12, 3, 0x2a, 1, b'x'].repeat(800_000);
+        assert_eq!(inlined(&[&encoded[..], &many, &[0x12]].concat()).count(), 2);
+        assert_eq!(inlined(b"\xcc\xac\x01\x00").count(), 0);
     }
 
     #[test]

@@ -8,8 +8,9 @@
 //!
 //! A slash at the beginning is ignored: moon sends one if its instance has no name.
 
-use crate::digest::{Digest, DigestError, DigestFunction};
-use crate::instance::{Instance, InstanceError};
+use crate::digest::{Digest, DigestFunction};
+use crate::error::ReapiError;
+use crate::instance::Instance;
 
 /// Longest name that is looked at.
 const LEN_MAX: usize = 4096;
@@ -21,26 +22,6 @@ pub enum Compressor {
     Identity = 0,
     /// As a stream of zstd.
     Zstd = 1,
-}
-
-/// Why a name is none of a blob.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ResourceError {
-    /// It is too long.
-    #[error("the resource name is longer than {LEN_MAX} bytes")]
-    TooLong,
-    /// It is not of the form of a blob's name.
-    #[error("malformed resource name: expected [INSTANCE/][uploads/ID/]blobs/HASH/SIZE")]
-    Form,
-    /// The compressor is not supported.
-    #[error("the compressor is not supported: use zstd")]
-    Compressor,
-    /// The instance.
-    #[error(transparent)]
-    Instance(#[from] InstanceError),
-    /// The digest.
-    #[error(transparent)]
-    Digest(#[from] DigestError),
 }
 
 /// A blob that is read or written as a stream.
@@ -58,8 +39,8 @@ impl Resource {
     /// The blob that is read.
     ///
     /// # Errors
-    /// [`ResourceError`].
-    pub fn for_read(name: &str) -> Result<Self, ResourceError> {
+    /// [`ReapiError`].
+    pub fn for_read(name: &str) -> Result<Self, ReapiError> {
         let segments = segments(name)?;
         let kind = ["blobs", "compressed-blobs"];
         let at = segments.iter().position(|it| kind.contains(it));
@@ -70,8 +51,8 @@ impl Resource {
     /// The blob that is uploaded.
     ///
     /// # Errors
-    /// [`ResourceError`].
-    pub fn for_write(name: &str) -> Result<Self, ResourceError> {
+    /// [`ReapiError`].
+    pub fn for_write(name: &str) -> Result<Self, ReapiError> {
         let segments = segments(name)?;
         let at = segments.iter().position(|it| *it == "uploads");
         let (instance, rest) = split(&segments, at)?;
@@ -79,19 +60,19 @@ impl Resource {
             ["uploads", id, blob @ ..] if !id.is_empty() => {
                 Self::of(instance, blob, Ending::Anything)
             }
-            _ => Err(ResourceError::Form),
+            _ => Err(ReapiError::ResourceName),
         }
     }
 
-    fn of(instance: &[&str], blob: &[&str], ending: Ending) -> Result<Self, ResourceError> {
+    fn of(instance: &[&str], blob: &[&str], ending: Ending) -> Result<Self, ReapiError> {
         let (compressor, address) = match blob {
             ["blobs", address @ ..] => (Compressor::Identity, address),
             ["compressed-blobs", "zstd", address @ ..] => (Compressor::Zstd, address),
-            ["compressed-blobs", _, ..] => return Err(ResourceError::Compressor),
-            _ => return Err(ResourceError::Form),
+            ["compressed-blobs", _, ..] => return Err(ReapiError::Compressor),
+            _ => return Err(ReapiError::ResourceName),
         };
         if instance.iter().any(|it| it.is_empty()) {
-            return Err(InstanceError::Segment.into());
+            return Err(ReapiError::Segment);
         }
         let named = |name: &str| {
             DigestFunction::ALL
@@ -103,16 +84,16 @@ impl Resource {
             _ => (0, address),
         };
         let [hash, size, rest @ ..] = address else {
-            return Err(ResourceError::Form);
+            return Err(ReapiError::ResourceName);
         };
         if ending == Ending::Exact && !rest.is_empty() {
-            return Err(ResourceError::Form);
+            return Err(ReapiError::ResourceName);
         }
         // Only digits: a sign is no part of a number here.
         if size.is_empty() || !size.bytes().all(|it| it.is_ascii_digit()) {
-            return Err(ResourceError::Form);
+            return Err(ReapiError::ResourceName);
         }
-        let size = size.parse().map_err(|_| ResourceError::Form)?;
+        let size = size.parse().map_err(|_| ReapiError::ResourceName)?;
         Ok(Self {
             instance: Instance::new(&instance.join("/"))?,
             digest: Digest::new(hash, size, function)?,
@@ -128,9 +109,13 @@ enum Ending {
     Anything,
 }
 
-fn segments(name: &str) -> Result<Vec<&str>, ResourceError> {
+fn segments(name: &str) -> Result<Vec<&str>, ReapiError> {
     if name.len() > LEN_MAX {
-        return Err(ResourceError::TooLong);
+        return Err(ReapiError::TooLong {
+            what: "a resource name",
+            len: name.len(),
+            len_max: LEN_MAX,
+        });
     }
     Ok(name.strip_prefix('/').unwrap_or(name).split('/').collect())
 }
@@ -139,9 +124,9 @@ fn segments(name: &str) -> Result<Vec<&str>, ResourceError> {
 fn split<'s, 'n>(
     segments: &'s [&'n str],
     at: Option<usize>,
-) -> Result<(&'s [&'n str], &'s [&'n str]), ResourceError> {
+) -> Result<(&'s [&'n str], &'s [&'n str]), ReapiError> {
     at.and_then(|at| segments.split_at_checked(at))
-        .ok_or(ResourceError::Form)
+        .ok_or(ReapiError::ResourceName)
 }
 
 #[cfg(test)]

@@ -6,7 +6,8 @@
 
 use bytes::{Buf as _, Bytes, BytesMut};
 
-use crate::frame::{FrameError, HEAD_LEN, head};
+use crate::error::ReapiError;
+use crate::frame::{HEAD_LEN, head};
 
 /// Longest name of a resource in a message behind the first: longer than any that is served.
 const NAME_LEN_MAX: u64 = 4096;
@@ -18,17 +19,6 @@ const RESOURCE_NAME: u64 = 1;
 const WRITE_OFFSET: u64 = 2;
 const FINISH_WRITE: u64 = 3;
 const DATA: u64 = 10;
-
-/// Why a body has no requests to write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum UploadError {
-    /// The framing is broken.
-    #[error(transparent)]
-    Frame(#[from] FrameError),
-    /// A message is none, or has its data twice.
-    #[error("malformed message: {0}")]
-    Malformed(&'static str),
-}
 
 /// What a request to write says beside its data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -80,7 +70,7 @@ enum Field {
 }
 
 /// What was parsed, and its length in bytes; `None` if more has to come.
-type Parsed<T> = Result<Option<(T, usize)>, UploadError>;
+type Parsed<T> = Result<Option<(T, usize)>, ReapiError>;
 
 /// Cuts requests to write out of a body as it comes.
 #[derive(Debug, Default)]
@@ -119,8 +109,8 @@ impl Upload {
     /// The next part, if it has come.
     ///
     /// # Errors
-    /// [`UploadError`]; the body is not to be read on.
-    pub fn pull(&mut self) -> Result<UploadPart, UploadError> {
+    /// [`ReapiError`]; the body is not to be read on.
+    pub fn pull(&mut self) -> Result<UploadPart, ReapiError> {
         loop {
             match self.place {
                 Place::Head => {
@@ -179,35 +169,35 @@ impl Upload {
         }
         match self.carry.len() < len_max {
             true => Ok(None),
-            false => Err(UploadError::Malformed(CUT)),
+            false => Err(malformed(CUT)),
         }
     }
 
     /// Goes on behind a field of `len` bytes, or with its bytes.
-    fn begin(&mut self, field: Field, len: usize) -> Result<(), UploadError> {
+    fn begin(&mut self, field: Field, len: usize) -> Result<(), ReapiError> {
         let bytes = match field {
             Field::Bytes(_, bytes) => bytes,
             Field::Number(..) => 0,
         };
         let left = self.left.checked_sub(len as u64);
         let left = left.and_then(|left| left.checked_sub(bytes));
-        self.left = left.ok_or(UploadError::Malformed(CUT))?;
+        self.left = left.ok_or(malformed(CUT))?;
         match field {
             Field::Number(WRITE_OFFSET, value) => self.end.write_offset = value.cast_signed(),
             Field::Number(FINISH_WRITE, value) => self.end.finish_write = value != 0,
             Field::Number(RESOURCE_NAME | DATA, _)
             | Field::Bytes(WRITE_OFFSET | FINISH_WRITE, _) => {
-                return Err(UploadError::Malformed("a field has another type"));
+                return Err(malformed("a field has another type"));
             }
             Field::Number(..) => {}
             Field::Bytes(number, bytes) => {
                 let target = match number {
                     DATA if self.has_data => {
-                        return Err(UploadError::Malformed("the data come twice"));
+                        return Err(malformed("the data come twice"));
                     }
                     DATA => Target::Data,
                     RESOURCE_NAME if bytes > NAME_LEN_MAX => {
-                        return Err(UploadError::Malformed("the resource name is too long"));
+                        return Err(malformed("the resource name is too long"));
                     }
                     RESOURCE_NAME => Target::Name,
                     _ => Target::Nothing,
@@ -225,6 +215,10 @@ impl Upload {
     }
 }
 
+fn malformed(why: &'static str) -> ReapiError {
+    ReapiError::Upload { why }
+}
+
 /// The field at the start of `bytes`, and how long its key and value, or key and length, are;
 /// `None` if more has to come.
 fn field(bytes: &[u8]) -> Parsed<Field> {
@@ -234,7 +228,7 @@ fn field(bytes: &[u8]) -> Parsed<Field> {
     let rest = bytes.get(key_len..).unwrap_or_default();
     let number = key >> 3;
     if number == 0 {
-        return Err(UploadError::Malformed("a field has the number 0"));
+        return Err(malformed("a field has the number 0"));
     }
     // The bytes of fixed numbers are skipped as those of any other field.
     let (field, len) = match key & 7 {
@@ -244,11 +238,11 @@ fn field(bytes: &[u8]) -> Parsed<Field> {
             None => return Ok(None),
         },
         1 | 5 if matches!(number, RESOURCE_NAME | WRITE_OFFSET | FINISH_WRITE | DATA) => {
-            return Err(UploadError::Malformed("a field has another type"));
+            return Err(malformed("a field has another type"));
         }
         1 => (Field::Bytes(number, 8), 0),
         5 => (Field::Bytes(number, 4), 0),
-        _ => return Err(UploadError::Malformed("a field is of an unknown type")),
+        _ => return Err(malformed("a field is of an unknown type")),
     };
     Ok(Some((field, key_len + len)))
 }
@@ -268,7 +262,7 @@ fn varint(bytes: &[u8]) -> Parsed<u64> {
     }
     match bytes.len() < 10 {
         true => Ok(None),
-        false => Err(UploadError::Malformed("a number is longer than 64 bits")),
+        false => Err(malformed("a number is longer than 64 bits")),
     }
 }
 

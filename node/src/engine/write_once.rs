@@ -3,13 +3,20 @@
 //! The owner of an entry decides under the lock of its shard, so the rule holds whatever protocol,
 //! router or member a command came by. A `set` becomes an `add`, and its client is told that it was
 //! stored. What would change or remove the entry in another way is refused as for a user that may
-//! only read. Expiry, eviction, quotas and flushes still remove entries. The lists of keys below
-//! [`ACTIONS_LISTS`] are no values of a client and grow: they change by compare-and-set.
+//! only read. Expiry, eviction, quotas and flushes still remove entries.
+//!
+//! Two kinds of entries of GitHub Actions are no values of a client, and change. The lists of keys
+//! below [`ACTIONS_LISTS`] grow, by compare-and-set. What is uploaded for an archive that is not
+//! published yet, below [`ACTIONS_UPLOADS`], is replaced by the next upload.
 
 use fonn_proto::command::ACTIONS_LISTS;
 use fonn_proto::outcome::KEPT;
 use fonn_proto::overlay::is_below;
 use fonn_proto::{Command, ExpirySpec, Failure, Outcome, Store, StoreMode, Stored};
+
+/// The beginnings of the keys of blocks and archives that no restore finds before they are
+/// published under another key.
+const ACTIONS_UPLOADS: [&[u8]; 2] = [b"actions/block/", b"actions/upload/"];
 
 /// What becomes of a command in such a namespace.
 #[derive(Debug, PartialEq)]
@@ -32,6 +39,7 @@ pub(super) fn judge<'a>(command: &Command<'a>) -> Ruling<'a> {
         Command::Store(store) if grows_list(store) => Ruling::Allowed,
         Command::Store(store) if is_plain(store) => match store.mode {
             StoreMode::Add => Ruling::Allowed,
+            StoreMode::Set if is_upload(store.key) => Ruling::Allowed,
             StoreMode::Set => Ruling::AsAdd(Store {
                 mode: StoreMode::Add,
                 ..store.clone()
@@ -46,6 +54,10 @@ pub(super) fn judge<'a>(command: &Command<'a>) -> Ruling<'a> {
 fn grows_list(store: &Store<'_>) -> bool {
     let is_swap = store.mode == StoreMode::Set && store.compare.is_some();
     is_swap && store.vivify.is_none() && is_below(store.key, ACTIONS_LISTS)
+}
+
+fn is_upload(key: &[u8]) -> bool {
+    ACTIONS_UPLOADS.iter().any(|uploads| is_below(key, uploads))
 }
 
 /// Whether a store looks at nothing but whether there is an entry.
@@ -137,6 +149,31 @@ mod tests {
                 ..store(StoreMode::Set)
             };
             assert!(matches!(judge(&Command::Store(set)), Ruling::AsAdd(_)));
+        }
+    }
+
+    #[test]
+    fn an_upload_replaces_one_that_was_not_published() {
+        let overlay = fonn_proto::Overlay::new([7; 16]);
+        for (key, is_allowed) in [
+            (Bytes::from_static(b"actions/upload/1"), true),
+            (Bytes::from_static(b"actions/block/1/2"), true),
+            (overlay.key(b"actions/upload/1").into(), true),
+            (Bytes::from_static(b"actions/entry/1"), false),
+            (Bytes::from_static(b"a/actions/upload/1"), false),
+        ] {
+            let set = Store {
+                key: &key,
+                ..store(StoreMode::Set)
+            };
+            let judged = judge(&Command::Store(set));
+            assert_eq!(judged == Ruling::Allowed, is_allowed, "{key:?}");
+            let append = Store {
+                key: &key,
+                ..store(StoreMode::Append)
+            };
+            let refused = Ruling::Refused(Failure::ReadOnly);
+            assert_eq!(judge(&Command::Store(append)), refused, "{key:?}");
         }
     }
 

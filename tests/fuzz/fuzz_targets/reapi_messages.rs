@@ -2,7 +2,7 @@
 //! is cut.
 #![no_main]
 
-use fonn_reapi::{Deframer, Framed, References};
+use fonn_reapi::{Deframer, Framed, References, inlined};
 use libfuzzer_sys::fuzz_target;
 
 fn messages(body: &[u8], step: usize) -> (Vec<Vec<u8>>, bool) {
@@ -24,6 +24,7 @@ fuzz_target!(|input: &[u8]| {
     let whole = messages(input, usize::MAX);
     assert_eq!(whole, messages(input, 1));
     for message in whole.0.iter().map(Vec::as_slice).chain([input]) {
+        assert!(inlined(message).count() <= message.len());
         let Ok(mut references) = References::of_result(message, 0) else {
             continue;
         };

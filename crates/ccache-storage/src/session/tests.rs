@@ -71,13 +71,6 @@ impl Fake {
     }
 }
 
-struct Idle;
-
-impl Activity for Idle {
-    fn begin(&self) {}
-    fn end(&self) {}
-}
-
 fn service(addr: &str, attributes: &[(&str, &str)]) -> Service {
     let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
     let url = format!("fonn://{addr}/cc");
@@ -101,7 +94,8 @@ async fn play(service: &Service, said: &[u8]) -> (io::Result<Ended>, Vec<u8>) {
         read.unwrap();
         replied
     };
-    let (ended, replied) = tokio::join!(serve(helper, service, &Idle), ccache);
+    let clock = Clock::default();
+    let (ended, replied) = tokio::join!(serve(helper, service, &clock), ccache);
     let replied = replied.strip_prefix(&GREETING).unwrap().to_vec();
     (ended, replied)
 }

@@ -17,6 +17,7 @@ use fonn_server::Scope;
 use http_body::Body;
 use hyper::header::{AUTHORIZATION, HOST, HeaderValue};
 use hyper::{HeaderMap, Request, StatusCode};
+use tokio::time::timeout;
 
 use super::long::Long;
 use super::{Call, Front};
@@ -24,6 +25,7 @@ use crate::actions::{
     EntryId, Find, INDEX_TRIES_MAX, Index, Publish, Reserve, entry_id, hex, parameter,
 };
 use crate::answer::Answer;
+use crate::metrics::LostRead;
 use crate::route::{Dialect, Operation, Route};
 use crate::store::{Form, PutMode, PutOutcome, Store};
 use crate::tool::Tool;
@@ -211,9 +213,13 @@ impl<S: Store> Front<S> {
             Form::Manifest,
             PutMode::Replace,
         );
-        match self.change(put).await {
-            Ok(PutOutcome::Stored | PutOutcome::Kept) => {}
-            Err(failure) => return Answer::write_failed(Dialect::Actions, failure),
+        let mut put = self.change(put).await;
+        // The namespace keeps first values. An archive that lost a chunk is found by no restore.
+        if put == Ok(PutOutcome::Kept) && self.whole_archive(own, entry_key(&id)).await.is_none() {
+            put = Err(Failure::ReadOnly);
+        }
+        if let Err(failure) = put {
+            return Answer::write_failed(Dialect::Actions, failure);
         }
         if let Err(failure) = self.add_to_index(own, &publish.version, &publish.key).await {
             return Answer::write_failed(Dialect::Actions, failure);
@@ -232,7 +238,7 @@ impl<S: Store> Front<S> {
             let mut index = index.unwrap_or_default();
             index.add(key);
             let (store, value) = (self.store().clone(), Bytes::from(index.encode()));
-            let put = store.put_over(own, index_key(version), value, over);
+            let put = store.put_over(own, index_key(version), value, Form::Value, over);
             if self.change(put).await? == PutOutcome::Stored {
                 return Ok(());
             }
@@ -242,7 +248,7 @@ impl<S: Store> Front<S> {
 
     /// `GetCacheEntryDownloadURL`: the key itself, else the newest that begins with it, else the
     /// newest that begins with one of the others in turn; first among the client's own entries,
-    /// then among those of its base.
+    /// then among those of its base. It may be many looks, and one that takes too long is a miss.
     async fn find(
         &self,
         request: &Request<()>,
@@ -253,26 +259,41 @@ impl<S: Store> Front<S> {
         let Some(find) = Find::parse(body) else {
             return malformed();
         };
+        let found = self.find_in_layers(client, &find);
+        let found = match timeout(self.options().deadline, found).await {
+            Ok(found) => found,
+            Err(_) => {
+                self.figures().lost(LostRead::Deadline);
+                None
+            }
+        };
+        let lookup = Use::lookup(found.is_some());
+        self.count_use(Some(Tool::Actions), &client, lookup);
+        let Some((layer, key)) = found else {
+            return answered(&serde_json::json!({"ok": false}));
+        };
+        let id = entry_id(&key, &find.version);
+        let Some(url) = url_of(request, call, &id) else {
+            return malformed();
+        };
+        answered(&serde_json::json!({
+            "ok": true,
+            "signed_download_url": format!("{url}&layer={}", layer.label()),
+            "matched_key": key,
+        }))
+    }
+
+    /// The key that is found, and where.
+    async fn find_in_layers(&self, client: Scope, find: &Find) -> Option<(Layer, String)> {
         for layer in [Layer::Own, Layer::Base] {
             let Some(scope) = layer.of(client) else {
                 continue;
             };
-            let Some(key) = self.find_in(scope, &find).await else {
-                continue;
-            };
-            let id = entry_id(&key, &find.version);
-            let Some(url) = url_of(request, call, &id) else {
-                return malformed();
-            };
-            self.count_use(Some(Tool::Actions), &client, Use::lookup(true));
-            return answered(&serde_json::json!({
-                "ok": true,
-                "signed_download_url": format!("{url}&layer={}", layer.label()),
-                "matched_key": key,
-            }));
+            if let Some(key) = self.find_in(scope, find).await {
+                return Some((layer, key));
+            }
         }
-        self.count_use(Some(Tool::Actions), &client, Use::lookup(false));
-        answered(&serde_json::json!({"ok": false}))
+        None
     }
 
     async fn find_in(&self, scope: Scope, find: &Find) -> Option<String> {

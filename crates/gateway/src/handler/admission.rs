@@ -24,19 +24,20 @@ pub(super) struct Admitted {
 }
 
 impl<S: Store> Front<S> {
-    /// The refusal of a plain-text request that needs TLS. Without users, also that of a request
-    /// from a web page.
+    /// The refusal of a plain-text request that needs TLS, or of a request from a page of another
+    /// site: browsers add a login that their user has entered. Without users, also that of a
+    /// request to a foreign host name.
     pub(super) fn refuses_origin<B>(&self, request: &Request<B>, peer: Peer) -> Option<Answer> {
         let security = self.security();
         if !peer.is_encrypted && !security.takes_plaintext_from(peer.address) {
             return Some(Answer::line(StatusCode::FORBIDDEN, NEEDS_TLS));
         }
-        if security.users.is_some() {
-            return None;
-        }
         if is_foreign(request) {
             let line = "pages of other sites may not call this port";
             return Some(Answer::line(StatusCode::FORBIDDEN, line));
+        }
+        if security.users.is_some() {
+            return None;
         }
         // Over TLS the client has compared the name with the certificate.
         if !peer.is_encrypted

@@ -23,7 +23,7 @@ use crate::dav::{self, Resource};
 use crate::metrics::LostRead;
 use crate::receive::{Digested, ReceiveError, Terms};
 use crate::route::{Dialect, Operation, Route};
-use crate::store::{Form, Store};
+use crate::store::{Form, Found, Store};
 use crate::unbroken::Unbroken;
 use crate::usage::Use;
 use crate::{artifact, events};
@@ -69,14 +69,10 @@ impl<S: Store> Front<S> {
     where
         B: Body<Data: Send> + Unpin + Send,
     {
-        if route.dialect == Dialect::Actions && route.operation != Operation::TellMethods {
+        if route.dialect == Dialect::Actions {
             return self.actions(request, &route, scope, call).await;
         }
         let answer = match route.operation {
-            // They are of a dialect that was answered before.
-            Operation::ReserveEntry | Operation::PublishEntry | Operation::FindEntry => {
-                Answer::miss()
-            }
             Operation::Write => return self.write(request, &route, scope, call).await,
             Operation::TakeEvents => return self.take_events(request, call).await,
             Operation::Describe => return self.describe(request, &route, scope, call).await,
@@ -86,17 +82,12 @@ impl<S: Store> Front<S> {
                 self.count_read(&route, &scope, &answer);
                 answer
             }
-            // The length of the JSON form is not that of its value.
-            Operation::Probe if wants_json(request.headers(), &route) => {
-                let read = self.read(request.headers(), &route, scope, call);
-                self.in_time(read).await.without_body()
+            Operation::Probe => {
+                let probe = self.probe(request.headers(), &route, scope, call);
+                self.in_time(probe).await
             }
-            Operation::Probe => self.in_time(self.probe(&route, scope, call)).await,
             Operation::Remove => self.remove(&route, scope).await,
             Operation::MakeCollection => Answer::empty(StatusCode::CREATED),
-            Operation::TellMethods => methods(&request),
-            // It comes without other credentials, and was answered before they are asked for.
-            Operation::ExchangeToken => return self.exchange_token(request, call).await,
             Operation::TellEnabled => {
                 Answer::json(StatusCode::OK, "{\"status\":\"enabled\"}".to_owned())
             }
@@ -108,6 +99,12 @@ impl<S: Store> Front<S> {
                 });
                 Answer::json(StatusCode::OK, status.to_string())
             }
+            // They were answered before: without a login, or by their dialect.
+            Operation::TellMethods
+            | Operation::ExchangeToken
+            | Operation::ReserveEntry
+            | Operation::PublishEntry
+            | Operation::FindEntry => Answer::miss(),
         };
         (answer, false)
     }
@@ -193,10 +190,23 @@ impl<S: Store> Front<S> {
             return Answer::value(StatusCode::OK, Bytes::new());
         }
         let store = self.store().clone();
-        let Some(found) = self.look(store.get(scope, Inner::<S>::key(route))).await else {
-            return Answer::miss();
-        };
-        let range = headers.get(RANGE);
+        match self.look(store.get(scope, Inner::<S>::key(route))).await {
+            Some(found) => self.answer_found(found, headers, route, scope, call).await,
+            None => Answer::miss(),
+        }
+    }
+
+    /// The answer to a read that found an entry: a miss if not all of its value is there.
+    pub(super) async fn answer_found(
+        &self,
+        found: Found,
+        headers: &HeaderMap,
+        route: &Route,
+        scope: Scope,
+        call: Call<'_>,
+    ) -> Answer {
+        let is_get = route.operation == Operation::Read;
+        let range = headers.get(RANGE).filter(|_| is_get);
         if found.form == Form::Manifest {
             return self
                 .read_long(&found.bytes, range, route, scope, call)
@@ -215,7 +225,7 @@ impl<S: Store> Front<S> {
         }
         // A value that is no action result is served as it is.
         if wants_json(headers, route)
-            && let Ok(json) = result_to_json(&value)
+            && let Some(json) = result_to_json(&value)
         {
             return Answer::json(StatusCode::OK, json);
         }
@@ -236,11 +246,7 @@ impl<S: Store> Front<S> {
     ) -> Answer {
         let packed = self.parse_packed(entry);
         match packed.filter(|_| route.dialect == Dialect::BazelCas) {
-            Some(packed) => {
-                let has_body = route.operation == Operation::Read;
-                self.answer_packed(&packed, headers, has_body, call.life)
-                    .await
-            }
+            Some(packed) => self.answer_packed(&packed, headers, call.life).await,
             None => Answer::miss(),
         }
     }
@@ -285,7 +291,13 @@ impl<S: Store> Front<S> {
         answer
     }
 
-    async fn probe(&self, route: &Route, scope: Scope, call: Call<'_>) -> Answer {
+    async fn probe(
+        &self,
+        headers: &HeaderMap,
+        route: &Route,
+        scope: Scope,
+        call: Call<'_>,
+    ) -> Answer {
         let found = |len| Answer {
             told_len: Some(len),
             ..Answer::value(StatusCode::OK, Bytes::new())
@@ -293,9 +305,10 @@ impl<S: Store> Front<S> {
         if is_empty_blob(route) {
             return found(0);
         }
-        // The length of an artifact is not that of its value.
-        if route.dialect == Dialect::Turborepo {
-            let read = self.read(&HeaderMap::new(), route, scope, call).await;
+        // The length of an artifact, or of a result as JSON, is not that of its value. A result
+        // refers to blobs, which have to be there.
+        if matches!(route.dialect, Dialect::Turborepo | Dialect::BazelAc) {
+            let read = self.read(headers, route, scope, call).await;
             return read.without_body();
         }
         match self.len_of(route, scope).await {

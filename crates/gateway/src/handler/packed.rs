@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use fonn_proto::Failure;
 use fonn_reapi::{Inflater, ZstdError};
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use hyper::StatusCode;
@@ -14,12 +15,13 @@ use hyper::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HeaderMap, HeaderValue, R
 use ring::digest::{Context, SHA256};
 
 use super::Front;
-use super::long::ranged;
+use super::long::{LongWrite, ranged};
 use crate::answer::{Answer, Parts, Piece};
 use crate::life::Life;
+use crate::long::Manifest;
 use crate::metrics::LostRead;
-use crate::outstanding::Counted;
 use crate::packed::{HEAD_LEN, Packed};
+use crate::payload::frames;
 use crate::receive::reserve;
 use crate::store::{Form, Store};
 
@@ -64,21 +66,37 @@ impl Unpacker {
     }
 }
 
-/// What comes of a blob that is being sent.
-struct Sending<S: Store> {
+/// Decompresses a range of a blob part by part.
+pub(super) struct Unpacking {
     unpacker: Unpacker,
     /// Offset of the next byte that comes.
     at: u64,
     wanted: Range<u64>,
-    /// The memory of the decompression, and the blob, until the connection has sent all.
-    _counted: Counted<S>,
 }
 
-impl<S: Store> Sending<S> {
-    /// The next part of what is wanted; `None` at its end.
+impl Unpacking {
+    fn new(packed: &Packed, wanted: Range<u64>) -> Result<Self, ZstdError> {
+        Ok(Self {
+            unpacker: Unpacker::new(packed)?,
+            at: 0,
+            wanted,
+        })
+    }
+
+    /// Bytes that it holds, with a part and the stream.
+    pub(super) fn memory_len(packed: &Packed) -> usize {
+        let len = usize::try_from(packed.len()).unwrap_or(usize::MAX);
+        packed.stream().len() + Inflater::memory_len(len) + 2 * PART_LEN
+    }
+
+    /// The next part of what is wanted; `None` at its end. What comes before it are empty parts.
     async fn part(&mut self) -> Result<Option<Bytes>, ZstdError> {
+        if self.at >= self.wanted.end {
+            return Ok(None);
+        }
+        let until = self.wanted.end.min(self.at + PART_LEN as u64);
         let mut part = Vec::new();
-        while part.len() < PART_LEN && self.at < self.wanted.end {
+        while self.at < until {
             let (at, wanted) = (self.at, &self.wanted);
             let mut end = at;
             let came = self.unpacker.next(|bytes| {
@@ -93,7 +111,7 @@ impl<S: Store> Sending<S> {
             }
             self.at = end;
         }
-        Ok((!part.is_empty()).then(|| Bytes::from(part)))
+        Ok(Some(Bytes::from(part)))
     }
 }
 
@@ -125,47 +143,63 @@ impl<S: Store> Front<S> {
         wanted: Range<u64>,
         life: &Arc<Life>,
     ) -> Option<BoxStream<'static, Bytes>> {
-        let len = usize::try_from(packed.len()).unwrap_or(usize::MAX);
-        let held = packed.stream().len() + Inflater::memory_len(len) + 2 * PART_LEN;
-        let counted = self.count_body(life, held, self.options().deadline).await?;
-        let sending = Sending {
-            unpacker: Unpacker::new(packed).ok()?,
-            at: 0,
-            wanted,
-            _counted: counted,
-        };
-        let (front, life) = (self.clone(), Arc::clone(life));
-        let parts = stream::unfold(sending, move |mut sending| {
-            let (front, life) = (front.clone(), Arc::clone(&life));
+        let (reader, wait_max) = (self.reader(life), self.options().deadline);
+        let held = Unpacking::memory_len(packed);
+        let counted = self.count_unread(&reader, held, wait_max).await?;
+        let unpacking = Unpacking::new(packed, wanted).ok()?;
+        let front = self.clone();
+        let parts = stream::unfold((unpacking, counted), move |(mut unpacking, counted)| {
+            let front = front.clone();
             async move {
-                let part = sending.part().await;
+                // What comes before the wanted bytes takes its time as well.
+                counted.progress();
+                let part = unpacking.part().await;
                 if part.is_err() {
                     front.figures().lost(LostRead::Malformed);
                 }
-                life.touch();
-                Some((part.ok()??, sending))
+                Some((part.ok()??, (unpacking, counted)))
             }
         });
-        Some(parts.boxed())
+        Some(frames(parts, reader))
     }
 
-    /// The answer to a read of a blob that came compressed; without a body for a HEAD.
+    /// Stores a blob that came compressed in chunks; `None` if its stream does not make it.
+    ///
+    /// # Errors
+    /// As [`LongWrite::take`].
+    pub(super) async fn cut_packed(
+        &self,
+        packed: &Packed,
+        mut long: LongWrite<'_, S>,
+    ) -> Result<Option<Manifest>, Failure> {
+        let wanted = 0..packed.len();
+        let Ok(mut unpacking) = Unpacking::new(packed, wanted) else {
+            return Ok(None);
+        };
+        loop {
+            match unpacking.part().await {
+                Ok(Some(part)) => long.take(&part).await?,
+                Ok(None) => return long.finish().await.map(Some),
+                Err(_) => {
+                    self.figures().lost(LostRead::Malformed);
+                    return Ok(None);
+                }
+            }
+        }
+    }
+
+    /// The answer to a read of a blob that came compressed.
     pub(super) async fn answer_packed(
         &self,
         packed: &Packed,
         headers: &HeaderMap,
-        has_body: bool,
         life: &Arc<Life>,
     ) -> Answer {
         let range = headers.get(RANGE);
         if range.is_none() && takes_zstd(headers) {
-            let answer = Answer::value(StatusCode::OK, packed.stream().clone())
+            return Answer::value(StatusCode::OK, packed.stream().clone())
                 .with(CONTENT_ENCODING, ZSTD)
                 .with(VARY, HeaderValue::from(ACCEPT_ENCODING));
-            return match has_body {
-                true => answer,
-                false => answer.without_body(),
-            };
         }
         let len = usize::try_from(packed.len()).unwrap_or(usize::MAX);
         let (mut answer, part) = ranged(range, len);
@@ -173,7 +207,7 @@ impl<S: Store> Front<S> {
             return answer;
         };
         answer.told_len = Some(part.len());
-        if has_body && !part.is_empty() {
+        if !part.is_empty() {
             let wanted = part.start as u64..part.end as u64;
             let Some(mut parts) = self.unpacked(packed, wanted, life).await else {
                 return Answer::miss();
@@ -236,10 +270,10 @@ fn takes_zstd(headers: &HeaderMap) -> bool {
 /// [`ZstdError`], for a blob that is longer than `len_max` as well.
 pub(super) async fn digest_of_stream(
     stream: &Bytes,
-    len_max: usize,
+    len_max: u64,
 ) -> Result<([u8; 32], u64), ZstdError> {
     let mut unpacker = Unpacker {
-        inflater: Inflater::new(len_max as u64)?,
+        inflater: Inflater::new(len_max)?,
         stream: stream.clone(),
         taken: 0,
     };

@@ -99,9 +99,9 @@ impl<S: Store> Front<S> {
         let mut counted = None;
         if reply.len() >= COUNTED_LEN_MIN {
             let left = BLOB_DEADLINE.saturating_sub(begun.elapsed());
-            counted = self.count_body(life, reply.len(), left).await;
+            let reader = self.reader(life);
+            counted = self.count_unread(&reader, reply.len(), left).await;
             if counted.is_none() {
-                self.figures().lost(LostRead::Unread);
                 reply = Reply::refused(Refusal::missing());
             }
         }
@@ -154,7 +154,9 @@ impl<S: Store> Front<S> {
             may_write: role.may_write(),
         };
         let terms = call.terms(self.store());
-        let mut inbound = Inbound::new(terms, request.into_body(), &self.figures().remote);
+        let lookup_deadline = (!method.is_write()).then_some(self.options().deadline);
+        let body = request.into_body();
+        let mut inbound = Inbound::new(terms, body, self.figures(), lookup_deadline);
         match method {
             // They were answered before the login.
             Method::GetCapabilities | Method::HealthCheck | Method::HealthWatch => {
@@ -246,7 +248,13 @@ impl<S: Store> Caller<'_, S> {
 
     /// The bytes of a blob of at most [`WHOLE_LEN_MAX`] bytes.
     async fn blob(&self, instance: &Instance, digest: &Digest) -> Option<Bytes> {
-        match self.find(instance, digest).await? {
+        let blob = self.find(instance, digest).await?;
+        self.bytes_of(blob).await
+    }
+
+    /// As [`Caller::blob`], of a blob that was found.
+    async fn bytes_of(&self, blob: Blob) -> Option<Bytes> {
+        match blob {
             Blob::Whole(bytes) => Some(bytes),
             Blob::Packed(packed) if packed.len() > WHOLE_LEN_MAX => None,
             Blob::Packed(packed) => self.front.unpack(&packed).await,
@@ -277,7 +285,7 @@ impl<S: Store> Caller<'_, S> {
                 self.front.figures().lost(LostRead::Deadline);
                 break;
             }
-            let found = self.present_together(instance, part).await;
+            let found = self.present_together(instance, part, until).await;
             let found = part.iter().zip(found);
             there.extend(found.filter_map(|(digest, is_there)| is_there.then_some(*digest)));
             // Other calls have their turn.
@@ -289,8 +297,14 @@ impl<S: Store> Caller<'_, S> {
         found
     }
 
-    /// Which of a few blobs are there. What cannot be told at once is asked for together.
-    async fn present_together(&self, instance: &Instance, digests: &[Digest]) -> Vec<bool> {
+    /// Which of a few blobs are there. What cannot be told at once is asked for together. Of long
+    /// blobs the list of chunks is looked at, of one after another: a list may take megabytes.
+    async fn present_together(
+        &self,
+        instance: &Instance,
+        digests: &[Digest],
+        until: Instant,
+    ) -> Vec<bool> {
         let keys = digests
             .iter()
             .map(|digest| digest.blob_key(instance).into());
@@ -307,29 +321,32 @@ impl<S: Store> Caller<'_, S> {
                 _ => slow.push((is_there, digest, key)),
             }
         }
-        let looks = slow.into_iter().map(async |(is_there, digest, key)| {
-            *is_there = self.is_present(instance, digest, key).await;
+        let probes = slow.iter().map(|(_, _, key)| {
+            let store = self.front.store().clone();
+            self.front.look(store.probe(self.scope, Bytes::clone(key)))
         });
-        join_all(looks).await;
-        found
-    }
-
-    /// Whether a blob is there that nothing was told of.
-    async fn is_present(&self, instance: &Instance, digest: &Digest, key: &Bytes) -> bool {
-        let probe = self.front.store().clone().probe(self.scope, key.clone());
-        let Some(probed) = self.front.look(probe).await else {
-            return false;
-        };
-        match probed.form {
-            Form::Value => probed.len as u64 == digest.len(),
-            // The digest of its bytes was verified, and their length is not worth a move of them.
-            Form::Packed => true,
-            Form::Manifest => {
-                let (instance, key) = (instance.clone(), key.clone());
-                let long = self.front.whole_long(self.scope, instance, key).await;
-                long.is_some_and(|it| it.manifest.len() == digest.len())
-            }
+        let probed = join_all(probes).await;
+        for ((is_there, digest, key), probed) in slow.into_iter().zip(probed) {
+            *is_there = match probed {
+                None => false,
+                Some(it) => match it.form {
+                    Form::Value => it.len as u64 == digest.len(),
+                    // The digest of its bytes was verified, and their length is not worth a move
+                    // of them.
+                    Form::Packed => true,
+                    Form::Manifest if Instant::now() >= until => {
+                        self.front.figures().lost(LostRead::Deadline);
+                        false
+                    }
+                    Form::Manifest => {
+                        let (instance, key) = (instance.clone(), key.clone());
+                        let long = self.front.whole_long(self.scope, instance, key).await;
+                        long.is_some_and(|it| it.manifest.len() == digest.len())
+                    }
+                },
+            };
         }
+        found
     }
 
     /// Counts what the client did.
@@ -343,6 +360,23 @@ impl<S: Store> Caller<'_, S> {
         let len = value.len();
         let entry = (value, Form::Value);
         self.put_entry(key.into(), entry, len).await
+    }
+
+    /// Stores the entry of a blob that was verified.
+    async fn put_blob(
+        &self,
+        instance: &Instance,
+        digest: &Digest,
+        entry: (Bytes, Form),
+    ) -> Result<(), Refusal> {
+        let len = usize::try_from(digest.len()).unwrap_or(usize::MAX);
+        let key = Bytes::from(digest.blob_key(instance));
+        let put = self.put_entry(key, entry, len).await?;
+        // The namespace keeps first values. The client must not rely on one that lost a chunk.
+        match put == PutOutcome::Kept && self.present(instance, &[*digest]).await != [true] {
+            true => Err(failed(Failure::ReadOnly)),
+            false => Ok(()),
+        }
     }
 
     /// Stores what an entry has of a value of `len` bytes.

@@ -1,14 +1,15 @@
 //! Writes of values over HTTP.
 
 use bytes::Bytes;
-use fonn_proto::Failure;
+use fonn_proto::{Failure, Version};
 use fonn_reapi::{Inflater, ZstdError, result_of_json};
 use fonn_server::Scope;
 use http_body::Body;
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE};
-use hyper::{Request, StatusCode};
+use hyper::{HeaderMap, Request, StatusCode};
+use tokio::time::timeout;
 
-use super::long::instance_of;
+use super::long::{LongWrite, instance_of};
 use super::operate::names_json;
 use super::packed::{digest_of_stream, kept, with_head};
 use super::remote::EMPTY_RESULT;
@@ -16,7 +17,7 @@ use super::{Call, Front, Inner};
 use crate::answer::Answer;
 use crate::artifact;
 use crate::long::LONG_LEN_MAX;
-use crate::packed::HEAD_LEN;
+use crate::packed::{HEAD_LEN, Packed};
 use crate::receive::{Digested, Receipt, ReceiveError, Terms};
 use crate::route::{Dialect, Route};
 use crate::store::{Form, PutMode, PutOutcome, Store};
@@ -80,9 +81,8 @@ impl<S: Store> Front<S> {
                 if route.digest.is_some_and(|it| it != digest) {
                     return (wrong_digest(route.dialect), true);
                 }
-                let len = usize::try_from(manifest.len()).unwrap_or(usize::MAX);
-                let bytes = Bytes::from(manifest.encode());
-                let answer = self.put((bytes, Form::Manifest), len, route, scope).await;
+                let entry = (manifest.encode().into(), Form::Manifest);
+                let answer = self.put(entry, manifest.len(), route, scope, call).await;
                 return (answer, true);
             }
             Err(error) => return (self.not_received(route.dialect, error), false),
@@ -102,17 +102,18 @@ impl<S: Store> Front<S> {
         let value =
             match route.dialect == Dialect::BazelAc && names_json(&head.headers, CONTENT_TYPE) {
                 true => match result_of_json(&received.value) {
-                    Ok(result) if result.is_empty() => Bytes::from_static(EMPTY_RESULT),
-                    Ok(result) => result,
-                    Err(_) => received.value,
+                    Some(result) if result.is_empty() => Bytes::from_static(EMPTY_RESULT),
+                    Some(result) => result,
+                    None => received.value,
                 },
                 false => received.value,
             };
-        let answer = self.put((value, Form::Value), len, route, scope).await;
-        (answer, true)
+        let (entry, len) = ((value, Form::Value), len as u64);
+        (self.put(entry, len, route, scope, call).await, true)
     }
 
-    /// The same for a blob whose body is compressed with zstd.
+    /// The same for a blob whose body is compressed with zstd. Its stream is kept, unless the blob
+    /// is longer than an entry may be.
     async fn write_packed<B>(
         &self,
         body: B,
@@ -128,20 +129,17 @@ impl<S: Store> Front<S> {
             prefix: &[0; HEAD_LEN],
             ..call.terms(self.store())
         };
-        let source = terms.source;
-        let received = match terms.receive(body, Digested::No).await {
+        let mut received = match terms.receive(body, Digested::No).await {
             Ok(received) => received,
             Err(error) => return (self.not_received(dialect, error), false),
         };
+        let no_memory = || (self.not_received(dialect, ReceiveError::NoMemory), true);
         let stream = received.value.slice(HEAD_LEN..);
         self.figures().received(dialect, stream.len());
-        // The blob itself is held only if its stream is longer.
-        let memory_len = Inflater::memory_len(len_max) + stream.len();
-        let charge = self.store().charge(source, memory_len).await;
-        if charge.is_none() {
-            return (self.not_received(dialect, ReceiveError::NoMemory), true);
+        if !received.charged.grow(Inflater::memory_len(len_max)).await {
+            return no_memory();
         }
-        let (digest, len) = match digest_of_stream(&stream, len_max).await {
+        let (digest, len) = match digest_of_stream(&stream, LONG_LEN_MAX).await {
             Ok(digested) => digested,
             Err(ZstdError::TooLong) => {
                 return (Answer::write_failed(dialect, Failure::TooLarge), true);
@@ -157,33 +155,67 @@ impl<S: Store> Front<S> {
         }
         drop(stream);
         let entry = with_head(received.value, len);
+        if len > len_max as u64 {
+            let long = LongWrite::new(self, scope, instance_of(route), Bytes::new());
+            if !received.charged.grow(long.memory_len(len_max)).await {
+                return no_memory();
+            }
+            let Some(packed) = Packed::parse(&entry) else {
+                return (wrong_digest(dialect), true);
+            };
+            let manifest = match self.cut_packed(&packed, long).await {
+                Ok(Some(manifest)) => manifest,
+                Ok(None) => return (wrong_digest(dialect), true),
+                Err(failure) => return (Answer::write_failed(dialect, failure), true),
+            };
+            let entry = (manifest.encode().into(), Form::Manifest);
+            return (self.put(entry, len, route, scope, call).await, true);
+        }
+        let blob_len = usize::try_from(len).unwrap_or(usize::MAX);
+        // The blob itself is held only if its stream is longer.
+        if entry.len() >= blob_len && !received.charged.grow(blob_len).await {
+            return no_memory();
+        }
         let kept = match kept(entry).await {
             Ok(kept) => kept,
             Err(_) => return (wrong_digest(dialect), true),
         };
-        let len = usize::try_from(len).unwrap_or(usize::MAX);
         if kept.1 == Form::Packed {
-            self.figures().remote.packed(kept.0.len(), len);
+            self.figures().remote.packed(kept.0.len(), blob_len);
         }
-        (self.put(kept, len, route, scope).await, true)
+        (self.put(kept, len, route, scope, call).await, true)
     }
 
-    /// Stores what a client sent, `len` bytes of it.
+    /// Stores the entry of a value of `len` bytes.
     async fn put(
         &self,
         (bytes, form): (Bytes, Form),
-        len: usize,
+        len: u64,
         route: &Route,
         scope: Scope,
+        call: Call<'_>,
     ) -> Answer {
         let mode = match route.dialect {
             Dialect::Nx => PutMode::Keep,
             _ => PutMode::Replace,
         };
-        let (store, key) = (self.store().clone(), Inner::<S>::key(route));
-        let put = store.put(scope, key, bytes, form, mode);
-        let put = self.change(put).await;
+        let (store, key) = (self.store(), Inner::<S>::key(route));
+        let put = store
+            .clone()
+            .put(scope, key.clone(), bytes.clone(), form, mode);
+        let mut put = self.change(put).await;
+        // An entry that no read returns does not keep its place. A namespace that keeps first
+        // values refuses the change, and the client is told so.
+        if put == Ok(PutOutcome::Kept) {
+            let lost = self.lost_version(route, scope, call);
+            if let Ok(Some(version)) = timeout(self.options().deadline, lost).await {
+                let over = store.clone();
+                let over = over.put_over(scope, key, bytes, form, Some(version));
+                put = self.change(over).await;
+            }
+        }
         if put == Ok(PutOutcome::Stored) {
+            let len = usize::try_from(len).unwrap_or(usize::MAX);
             self.count_use(route.tool, &scope, Use::stored(len));
         }
         match put {
@@ -198,6 +230,20 @@ impl<S: Store> Front<S> {
             Ok(_) => Answer::empty(StatusCode::OK),
             Err(failure) => Answer::write_failed(route.dialect, failure),
         }
+    }
+
+    /// The version of the entry of a route that reads answer as a miss, since a chunk of it or an
+    /// output is lost.
+    async fn lost_version(&self, route: &Route, scope: Scope, call: Call<'_>) -> Option<Version> {
+        let (store, key) = (self.store(), Inner::<S>::key(route));
+        let probed = self.look(store.clone().probe(scope, key.clone())).await?;
+        if probed.form != Form::Manifest && route.dialect != Dialect::BazelAc {
+            return None;
+        }
+        let found = self.look(store.clone().get(scope, key)).await?;
+        let (version, headers) = (found.version, HeaderMap::new());
+        let read = self.answer_found(found, &headers, route, scope, call);
+        (read.await.status != StatusCode::OK).then_some(version)
     }
 }
 

@@ -94,12 +94,15 @@ impl Manifest {
     }
 
     /// The chunks that have bytes of this range.
-    pub(crate) fn parts(self, wanted: Range<u64>) -> impl Iterator<Item = Part> + Send + 'static {
+    pub(crate) fn parts(&self, wanted: Range<u64>) -> impl Iterator<Item = Part> + Send {
         let mut end = 0;
-        let parts = self.chunks.into_iter().map(move |chunk| {
+        let parts = self.chunks.iter().map(move |chunk| {
             let offset = end;
             end += u64::from(chunk.len);
-            Part { chunk, offset }
+            Part {
+                chunk: *chunk,
+                offset,
+            }
         });
         parts.filter(move |part| part.slice(&wanted).is_some())
     }
@@ -176,8 +179,9 @@ mod tests {
         ] {
             assert_eq!(part.slice(&wanted), slice, "{wanted:?}");
         }
+        let manifest = manifest(&[3, 2, 4]);
         let offsets = |wanted| {
-            let parts = manifest(&[3, 2, 4]).parts(wanted);
+            let parts = manifest.parts(wanted);
             parts.map(|it| it.offset).collect::<Vec<_>>()
         };
         assert_eq!(offsets(0..9), [0, 3, 5]);
@@ -206,7 +210,7 @@ mod tests {
             }
             prop_assert_eq!(Manifest::parse(&made.encode().into()), Some(made.clone()));
             let mut end = 0;
-            for part in made.clone().parts(0..made.len()) {
+            for part in made.parts(0..made.len()) {
                 prop_assert_eq!(part.offset, end);
                 end += u64::from(part.chunk.len);
             }

@@ -1,11 +1,15 @@
 //! The cache service of GitHub Actions.
 
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::Request;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
-use super::fake::{Reply, Site, VALUE_LEN_MAX, ask};
+use super::fake::{Fault, Reply, Site, VALUE_LEN_MAX, ask};
 
 const SERVICE: &str = "/twirp/github.actions.results.api.v1.CacheService";
 
@@ -158,6 +162,46 @@ async fn prefixes_find_the_newest_entry_that_is_whole() {
     // So it can be stored again.
     site.save("linux-b", b"linux-b").await;
     assert_eq!(matched("linux-c", &["linux-"]).await.unwrap(), "linux-b");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_search_of_many_looks_has_one_deadline() {
+    let site = Site::new();
+    site.save("linux-a", b"archive").await;
+    for (each, is_found) in [(100, true), (1_500, false)] {
+        site.store.set(Fault::Slow(Duration::from_millis(each)));
+        let begun = Instant::now();
+        let found = site.matched("linux-b", &["linux-"]).await;
+        assert_eq!(found.is_some(), is_found, "{each}");
+        assert!(begun.elapsed() <= Duration::from_secs(2), "{each}");
+    }
+}
+
+#[tokio::test]
+async fn an_archive_is_published_if_restores_find_it_where_first_values_stay() {
+    let site = Site::new();
+    site.store.0.is_write_once.store(true, Ordering::SeqCst);
+    let first = bytes(VALUE_LEN_MAX + 7);
+    let (second, url) = (&first[..9], site.reserve("k").await.unwrap());
+    // An upload that was not published keeps no place.
+    for archive in [second, &first] {
+        let uploaded = site.transfer("PUT", &url, None, archive).await;
+        assert_eq!(uploaded.status, 201);
+    }
+    assert!(site.publish("k", first.len()).await);
+    let tail = first[first.len() - 5..].to_vec();
+    site.store.evict(|bytes| bytes.ends_with(&tail));
+    let uploaded = site.transfer("PUT", &url, None, second).await;
+    assert_eq!(uploaded.status, 201);
+    let request = json!({"key": "k", "version": "v", "size_bytes": second.len().to_string()});
+    let publish = format!("{SERVICE}/FinalizeCacheEntryUpload");
+    let body = request.to_string();
+    let refused = site.transfer("POST", &publish, None, body.as_bytes()).await;
+    assert_eq!(refused.status, 403);
+    assert_eq!(site.find("k", &[]).await, None);
+    // The same archive restores the chunk.
+    site.save("k", &first).await;
+    assert!(site.find("k", &[]).await.is_some());
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 mod functions;
 mod health;
 mod long;
+mod lookups;
 mod packed;
 mod uploads;
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -25,7 +25,7 @@ use crate::store::{Charge, Form, Found, Probed, PutMode, PutOutcome, Store};
 pub const VALUE_LEN_MAX: usize = 1 << 20;
 
 /// Memory for requests.
-const MEMORY_LEN: usize = 8 << 20;
+pub const MEMORY_LEN: usize = 16 << 20;
 
 /// What operations do instead of what they should.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,6 +49,11 @@ pub struct Inside {
     pub getting_max: AtomicUsize,
     pub charged: AtomicUsize,
     pub charged_max: AtomicUsize,
+    /// Charges that there are now, and were at a time.
+    charges: AtomicUsize,
+    pub charges_max: AtomicUsize,
+    /// Whether first values stay, as in a namespace with `write_once`.
+    pub is_write_once: AtomicBool,
     pub held: AtomicUsize,
     pub places: AtomicUsize,
     pub unread_max: AtomicUsize,
@@ -75,6 +80,7 @@ impl Charge for FakeCharge<'_> {
 impl Drop for FakeCharge<'_> {
     fn drop(&mut self) {
         self.inside.charged.fetch_sub(self.bytes, Ordering::SeqCst);
+        self.inside.charges.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -125,6 +131,13 @@ impl Fake {
             .entries
             .lock()
             .retain(|_, (bytes, _)| !is_evicted(bytes));
+    }
+
+    /// Whether the first value of a key stays (ADR 0021).
+    fn keeps_first(&self, key: &[u8]) -> bool {
+        let changing: [&[u8]; 3] = [b"actions/block/", b"actions/index/", b"actions/upload/"];
+        let changes = changing.iter().any(|it| key.starts_with(it));
+        self.0.is_write_once.load(Ordering::SeqCst) && !changes
     }
 
     pub fn value(&self, key: &str) -> Option<Bytes> {
@@ -182,8 +195,9 @@ impl Store for Fake {
         if bytes.len() > VALUE_LEN_MAX {
             return Err(Failure::TooLarge);
         }
+        let keeps = mode == PutMode::Keep || self.keeps_first(&key);
         let mut entries = self.0.entries.lock();
-        if mode == PutMode::Keep && entries.contains_key(&(scope.space, key.clone())) {
+        if keeps && entries.contains_key(&(scope.space, key.clone())) {
             return Ok(PutOutcome::Kept);
         }
         entries.insert((scope.space, key), (bytes, form));
@@ -194,17 +208,21 @@ impl Store for Fake {
         self,
         scope: Scope,
         key: Bytes,
-        value: Bytes,
+        bytes: Bytes,
+        form: Form,
         over: Option<Version>,
     ) -> Result<PutOutcome, Failure> {
         self.disturbed().await?;
+        if over.is_some() && self.keeps_first(&key) {
+            return Err(Failure::ReadOnly);
+        }
         let mut entries = self.0.entries.lock();
         let there = entries.get(&(scope.space, key.clone()));
         let there = there.map(|(bytes, _)| version(bytes));
         if there != over {
             return Ok(PutOutcome::Kept);
         }
-        entries.insert((scope.space, key), (value, Form::Value));
+        entries.insert((scope.space, key), (bytes, form));
         Ok(PutOutcome::Stored)
     }
 
@@ -214,10 +232,10 @@ impl Store for Fake {
     }
 
     async fn charge(&self, _: Source, bytes: usize) -> Option<FakeCharge<'_>> {
-        let mut charge = FakeCharge {
-            inside: &self.0,
-            bytes: 0,
-        };
+        let inside: &Inside = &self.0;
+        let charges = inside.charges.fetch_add(1, Ordering::SeqCst) + 1;
+        inside.charges_max.fetch_max(charges, Ordering::SeqCst);
+        let mut charge = FakeCharge { inside, bytes: 0 };
         charge.grow(bytes).await.then_some(charge)
     }
 

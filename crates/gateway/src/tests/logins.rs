@@ -50,6 +50,34 @@ async fn a_connection_whose_password_is_checked_gives_way_to_no_newer_one() {
 }
 
 #[tokio::test]
+async fn a_page_of_another_site_may_not_use_the_login_of_its_browser() {
+    let users = Arc::new(Authenticator::new(directory(&[("ci", "read-write")])).unwrap());
+    let (_, front) = guarded(users);
+    let peer = Peer {
+        address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        is_encrypted: false,
+    };
+    for (origin, status) in [
+        (None, StatusCode::OK),
+        (Some("http://127.0.0.1:1"), StatusCode::OK),
+        (Some("http://evil.example"), StatusCode::FORBIDDEN),
+        (Some("null"), StatusCode::FORBIDDEN),
+    ] {
+        let life = Life::new(Times::default(), true);
+        let request = Request::put("/key")
+            .header("host", "127.0.0.1:1")
+            .header(AUTHORIZATION, LOGIN);
+        let request = match origin {
+            Some(origin) => request.header("origin", origin),
+            None => request,
+        };
+        let request = request.body(Full::new(Bytes::from_static(b"x"))).unwrap();
+        let answer = front.answer(request, peer, &life).await;
+        assert_eq!(answer.status(), status, "{origin:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_read_whose_login_cannot_be_checked_now_is_a_miss() {
     let users = Arc::new(Authenticator::new(directory(&[("ci", "read-write")])).unwrap());
     let (_, front) = guarded(Arc::clone(&users));

@@ -351,6 +351,7 @@ async fn an_action_result_is_one_entry_in_json_and_as_a_message() {
     let accepts = [("accept", "application/json; q=1, */*")];
     let missing = site.ask("GET", &ac, &accepts, b"").await;
     assert_eq!(missing.status.as_u16(), 404);
+    assert_eq!(site.status("HEAD", &ac, b"").await, 404);
     assert_eq!(site.status("PUT", &cas, b"hello").await, 200);
     let read = site.ask("GET", &ac, &accepts, b"").await;
     assert_eq!(
@@ -362,6 +363,29 @@ async fn an_action_result_is_one_entry_in_json_and_as_a_message() {
     assert_eq!(probed.headers["content-length"], text.len().to_string());
     let read = site.ask("GET", &ac, &[], b"").await;
     assert_eq!((read.status.as_u16(), &read.body[..]), (200, &kept[..]));
+    let part = [("range", "bytes=0-1")];
+    let probed = site.ask("HEAD", &ac, &part, b"").await;
+    assert_eq!(probed.status.as_u16(), 200);
+    assert_eq!(probed.headers["content-length"], kept.len().to_string());
+}
+
+#[tokio::test]
+async fn a_first_result_without_its_output_is_no_success_of_a_second_one() {
+    let site = Site::new();
+    site.store.0.is_write_once.store(true, Ordering::SeqCst);
+    let (ac, cas) = (format!("/ac/{HELLO}"), format!("/cas/{HELLO}"));
+    let text = result_of_hello();
+    let json = [("content-type", JSON)];
+    let put = async |text: &str| {
+        let put = site.ask("PUT", &ac, &json, text.as_bytes()).await;
+        put.status.as_u16()
+    };
+    assert_eq!(put(&text).await, 200);
+    assert_eq!(put("{\"exitCode\":1}").await, 403);
+    assert_eq!(site.status("PUT", &cas, b"hello").await, 200);
+    assert_eq!(put("{\"exitCode\":1}").await, 200);
+    let read = site.ask("GET", &ac, &[("accept", JSON)], b"").await;
+    assert_eq!(read.body, text.as_bytes());
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io::Cursor;
 use std::path::Path;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
@@ -14,7 +14,6 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::Barrier;
@@ -115,6 +114,15 @@ fn server(addr: &str) -> Server {
         agent: "go",
         prefix: "team/go".to_owned(),
         deadline: Duration::from_secs(60),
+    }
+}
+
+fn session(store: Option<Store>, server: Server) -> Session {
+    Session {
+        store: store.map(Arc::new),
+        remote: Some(Remote::new(server).unwrap()),
+        summary: Mutex::default(),
+        uploads_at_a_time: Semaphore::new(1),
     }
 }
 
@@ -261,24 +269,39 @@ async fn a_directory_that_takes_no_file_costs_hits_and_is_no_fault_of_the_server
     let addr = Arc::clone(&fake).serve().await;
     let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     play(here.path(), server(&addr), PUT).await;
-    let taken = |number| {
-        there
-            .path()
-            .join(format!("tmp/{}.{number}", std::process::id()))
-    };
-    for number in 0..3 {
-        std::fs::create_dir_all(taken(number).join("full")).unwrap();
-    }
+    let session = session(
+        Some(Store::open(there.path(), 1 << 20).unwrap()),
+        server(&addr),
+    );
+    let temps = there.path().join("tmp");
+    std::fs::remove_dir(&temps).unwrap();
     let before = fake.requests();
-    let (summary, answers) = play(there.path(), server(&addr), GET).await;
-    assert_eq!(answers[&1]["Miss"], true);
-    assert_eq!((summary.misses, summary.failures), (3, 0));
+    assert!(session.get(&[1, 2]).await.is_none());
+    let summary = *session.summary.lock();
+    assert_eq!((summary.misses, summary.failures), (1, 0));
     assert_eq!(fake.requests(), before, "nothing was asked for");
-    for number in 0..3 {
-        std::fs::remove_dir_all(taken(number)).unwrap();
-    }
-    let (summary, _) = play(there.path(), server(&addr), GET).await;
-    assert_eq!((summary.hits_there, summary.misses), (2, 1));
+    std::fs::create_dir(&temps).unwrap();
+    assert!(session.get(&[1, 2]).await.is_some());
+}
+
+#[tokio::test]
+async fn a_build_does_not_wait_for_uploads_to_a_slow_server() {
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = silent.local_addr().unwrap().to_string();
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options {
+        server: Some(server(&addr)),
+        dir: Some(dir.path().to_owned()),
+        budget: 1 << 20,
+        upload_wait: Duration::ZERO,
+    };
+    let (puts, beyond) = (UPLOADS_MAX + 5, 5);
+    let put = PUT.split_inclusive('\n').take(2).collect::<String>();
+    let input = Cursor::new((put.repeat(puts) + CLOSE).into_bytes());
+    let warn = |it: Warning| panic!("{it}");
+    let summary = run(options, input, Said::default(), warn).await.unwrap();
+    assert_eq!((summary.puts, summary.uploads), (puts as u64, 0));
+    assert_eq!(summary.failures, beyond);
 }
 
 #[tokio::test]
@@ -353,15 +376,9 @@ async fn a_directory_that_cannot_be_used_is_told_once_and_another_takes_its_plac
 
 #[tokio::test]
 async fn without_any_directory_nothing_is_found_and_puts_are_not_asked_for() {
-    let session = Session {
-        store: None,
-        remote: Some(Remote::new(server("127.0.0.1:1")).unwrap()),
-        counts: Counts::default(),
-        uploads: Arc::new(Semaphore::new(1)),
-        at_a_time: Semaphore::new(1),
-    };
+    let session = session(None, server("127.0.0.1:1"));
     assert!(session.get(b"a").await.is_none());
-    assert_eq!(session.counts.summary().failures, 0, "no server was asked");
+    assert_eq!(session.summary.lock().failures, 0, "no server was asked");
     // The body of a put is taken all the same, so the next request is read.
     let mut input = Cursor::new(b"\"aGVsbG8=\"\nnext");
     let (body, _) = session.read_put(&mut input, 5).unwrap();

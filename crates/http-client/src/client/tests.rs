@@ -93,6 +93,30 @@ async fn a_request_on_a_connection_that_the_server_closed_is_sent_again() {
 }
 
 #[tokio::test]
+async fn a_connection_that_was_idle_for_long_is_not_used() {
+    let (addr, count) = serve(&[OK; 2]).await;
+    let client = Client::new(server(addr)).unwrap();
+    get(&client).await.unwrap();
+    client.idle.lock()[0].since -= IDLE_AGE_MAX;
+    get(&client).await.unwrap();
+    assert_eq!(count.load(Ordering::Relaxed), 2);
+    assert_eq!(client.idle.lock().len(), 1);
+}
+
+#[tokio::test]
+async fn after_a_deadline_no_idle_connection_is_used() {
+    let (addr, count) = serve(&[OK; 2]).await;
+    let client = Client::new(server(addr)).unwrap();
+    get(&client).await.unwrap();
+    tokio::time::pause();
+    let late = client.within_deadline(std::future::pending::<Result<(), _>>());
+    assert_eq!(late.await, Err(Failed::Away));
+    tokio::time::resume();
+    get(&client).await.unwrap();
+    assert_eq!(count.load(Ordering::Relaxed), 2);
+}
+
+#[tokio::test]
 async fn a_response_that_was_not_read_to_its_end_costs_its_connection() {
     let (addr, count) = serve(&[OK; 2]).await;
     let client = Client::new(server(addr)).unwrap();

@@ -9,7 +9,7 @@ use crate::messages::WriteRequest;
 type Requests = (Vec<(WriteEnd, Vec<u8>)>, bool);
 
 /// The requests of a body that comes in pieces of `step` bytes.
-fn requests(body: &[u8], step: usize) -> Result<Requests, UploadError> {
+fn requests(body: &[u8], step: usize) -> Result<Requests, ReapiError> {
     let (mut upload, mut found, mut data) = (Upload::default(), Vec::new(), Vec::new());
     for piece in body.chunks(step.max(1)) {
         upload.push(Bytes::copy_from_slice(piece));
@@ -28,10 +28,10 @@ fn framed(message: &[u8]) -> Vec<u8> {
     [&[0][..], &(message.len() as u32).to_be_bytes(), message].concat()
 }
 
-fn malformed(message: &[u8]) -> bool {
+fn is_malformed(message: &[u8]) -> bool {
     matches!(
         requests(&framed(message), usize::MAX),
-        Err(UploadError::Malformed(_))
+        Err(ReapiError::Upload { .. })
     )
 }
 
@@ -105,13 +105,13 @@ fn what_is_no_request_is_refused() {
         ],
         &[1 << 3 | 2, 0x81, 0x20],
     ] {
-        assert!(malformed(message), "{message:?}");
+        assert!(is_malformed(message), "{message:?}");
     }
     // A field that ends behind its message.
     let body = [&[0, 0, 0, 0, 1, 2 << 3][..], &[5]].concat();
     assert!(requests(&body, 1).is_err());
     let error = requests(&[1, 0, 0, 0, 0], 5).unwrap_err();
-    assert_eq!(error, UploadError::Frame(FrameError::Compressed));
+    assert_eq!(error, ReapiError::CompressedMessage);
 }
 
 proptest! {

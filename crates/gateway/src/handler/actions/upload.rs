@@ -114,8 +114,8 @@ impl<S: Store> Front<S> {
         }
         let terms = call.terms(self.store());
         let long = (scope, Instance::default(), Digested::No);
-        let received =
-            self.receive_long(Beginning::none(), &mut body, terms, Dialect::Actions, long);
+        let beginning = Beginning::none(&terms);
+        let received = self.receive_long(beginning, &mut body, terms, Dialect::Actions, long);
         let (manifest, _) = received.await?;
         let len = usize::try_from(manifest.len()).unwrap_or(usize::MAX);
         self.count_use(Some(Tool::Actions), &scope, Use::stored(len));

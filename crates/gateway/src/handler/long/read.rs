@@ -16,9 +16,9 @@ use super::{Long, digest_of};
 use crate::answer::{Answer, Parts, Piece};
 use crate::handler::Front;
 use crate::life::Life;
-use crate::long::Chunk;
+use crate::long::{Chunk, Part};
 use crate::metrics::LostRead;
-use crate::outstanding::Counted;
+use crate::payload::{frames, guarded};
 use crate::range::{self, Wanted};
 use crate::store::{Form, Store};
 
@@ -30,18 +30,6 @@ const PROBES_MAX: usize = 64;
 
 /// Probes after which other requests have their turn.
 const PROBES_TURN: usize = 256;
-
-/// The bytes of a chunk, which are counted until the connection has sent them.
-struct Sent<S: Store> {
-    bytes: Bytes,
-    _counted: Counted<S>,
-}
-
-impl<S: Store> AsRef<[u8]> for Sent<S> {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
 
 /// The head of the answer to a read of `len` bytes by its `Range` header, and which bytes it has.
 /// `None` if the range has none.
@@ -86,7 +74,7 @@ impl<S: Store> Front<S> {
     /// Whether the chunks of a range are there, as far as that is known within the deadline of
     /// reads. Asking counts as a use of each.
     pub(in crate::handler) async fn is_whole(&self, long: &Long, wanted: Range<u64>) -> bool {
-        let parts = long.manifest.clone().parts(wanted);
+        let parts = long.manifest.parts(wanted);
         // A value may have one chunk many times.
         let mut seen = HashSet::new();
         let chunks = parts.map(|part| part.chunk);
@@ -159,10 +147,11 @@ impl<S: Store> Front<S> {
             instance,
             manifest,
         } = long;
-        let (front, life) = (self.clone(), Arc::clone(life));
-        let parts = manifest.parts(wanted.clone());
+        let (front, reader) = (self.clone(), self.reader(life));
+        let reads = Arc::clone(&reader);
+        let parts: Vec<Part> = manifest.parts(wanted.clone()).collect();
         let fetched = stream::iter(parts).map(move |part| {
-            let (front, life) = (front.clone(), Arc::clone(&life));
+            let (front, reader) = (front.clone(), Arc::clone(&reads));
             let key = digest_of(&part.chunk).blob_key(&instance);
             let slice = part.slice(&wanted);
             let is_first = part.offset <= wanted.start;
@@ -184,16 +173,24 @@ impl<S: Store> Front<S> {
                     true => front.options().deadline,
                     false => front.options().times.stall_max,
                 };
-                let counted = front.count_body(&life, bytes.len(), wait_max).await?;
-                life.touch();
-                Some(Bytes::from_owner(Sent {
-                    bytes,
-                    _counted: counted,
-                }))
+                let counted = front.count_unread(&reader, bytes.len(), wait_max).await?;
+                Some(guarded(bytes, counted))
             }
         });
         let found = fetched.buffered(FETCHES_MAX);
         let found = found.take_while(|it| ready(it.is_some()));
-        found.filter_map(ready).boxed()
+        frames(found.filter_map(ready), reader)
+    }
+
+    /// The bytes of a value that is in memory, as those of a range above; `None` if other clients
+    /// leave so much unread that there is no room for it.
+    pub(in crate::handler) async fn parts(
+        &self,
+        bytes: Bytes,
+        life: &Arc<Life>,
+    ) -> Option<BoxStream<'static, Bytes>> {
+        let (reader, wait_max) = (self.reader(life), self.options().deadline);
+        let counted = self.count_unread(&reader, bytes.len(), wait_max).await?;
+        Some(frames(stream::iter([guarded(bytes, counted)]), reader))
     }
 }

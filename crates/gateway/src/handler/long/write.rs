@@ -9,12 +9,13 @@ use http_body::Body;
 
 use super::digest_of;
 use crate::answer::Answer;
+use crate::charged::Charged;
 use crate::handler::Front;
 use crate::long::{Chunk, Cutter, Manifest};
 use crate::metrics::ChunkOutcome;
 use crate::receive::{Beginning, Digested, Pace, ReceiveError, STEP_MIN, Terms};
 use crate::route::Dialect;
-use crate::store::{Charge as _, Form, Probed, PutMode, Store};
+use crate::store::{Form, Probed, PutMode, Store};
 
 /// A long value that is being stored.
 pub(in crate::handler) struct LongWrite<'f, S: Store> {
@@ -42,7 +43,7 @@ impl<'f, S: Store> LongWrite<'f, S> {
         }
     }
 
-    /// Bytes that are held while `more` are taken.
+    /// Bytes that are held while `more` are taken, besides these.
     pub(in crate::handler) fn memory_len(&self, more: usize) -> usize {
         self.cutter.memory_len(more)
     }
@@ -121,25 +122,28 @@ impl<S: Store> Front<S> {
     {
         let not_received = |error| self.not_received(dialect, error);
         let not_stored = |failure| Answer::write_failed(dialect, failure);
-        let charge = terms.store.charge(terms.source, STEP_MIN).await;
-        let mut charge = charge.ok_or_else(|| not_received(ReceiveError::NoMemory))?;
-        let mut charged = STEP_MIN;
         let head = Bytes::copy_from_slice(terms.prefix);
         let mut long = LongWrite::new(self, scope, instance, head);
-        let (came, mut context) = beginning.parts();
-        for bytes in came {
-            long.take(bytes).await.map_err(not_stored)?;
+        let (came, mut context, mut charged) = beginning.into_parts();
+        let came_len: usize = came.iter().map(Bytes::len).sum();
+        if came_len > 0 && !charged.grow(long.memory_len(came_len)).await {
+            return Err(not_received(ReceiveError::NoMemory));
         }
-        drop(beginning);
+        for bytes in came {
+            long.take(&bytes).await.map_err(not_stored)?;
+        }
+        // What came is in chunks now. The rest of the body holds a few chunks, so other requests
+        // get the memory back.
+        drop(charged);
+        let mut charged = Charged::none(terms.store, terms.source);
         let mut pace = Pace::default();
         while let Some(mut data) = terms.next(body, &mut pace).await.map_err(not_received)? {
             let needed = long.memory_len(data.remaining());
-            if needed > charged {
-                let more = (needed - charged).max(STEP_MIN);
-                if !charge.grow(more).await {
+            if needed > charged.bytes() {
+                let more = (needed - charged.bytes()).max(STEP_MIN);
+                if !charged.grow(more).await {
                     return Err(not_received(ReceiveError::NoMemory));
                 }
-                charged += more;
             }
             while data.has_remaining() {
                 let bytes = data.chunk();

@@ -16,7 +16,6 @@ use http_body::Body;
 use super::Caller;
 use super::inbound::Inbound;
 use super::reply::Reply;
-use super::sink::Sink;
 use crate::store::{Form, Store};
 use crate::usage::Use;
 
@@ -63,15 +62,13 @@ impl<S: Store> Caller<'_, S> {
         for part in request.requests.chunks(BATCH_STEP) {
             let mut verified = Vec::with_capacity(part.len());
             for blob in part {
-                let of = verify(blob, request.digest_function, &mut left, inbound);
+                let names = (&instance, request.digest_function);
+                let of = self.verify(blob, names, &mut left, inbound);
                 verified.push(of.await);
             }
             let puts = verified.into_iter().map(async |blob| {
                 let (digest, entry) = blob?;
-                let len = usize::try_from(digest.len()).unwrap_or(usize::MAX);
-                self.put_entry(digest.blob_key(&instance).into(), entry, len)
-                    .await
-                    .map(drop)
+                self.put_blob(&instance, &digest, entry).await
             });
             let stored = join_all(puts).await;
             responses.extend(part.iter().zip(stored).map(|(blob, stored)| {
@@ -137,17 +134,22 @@ impl<S: Store> Caller<'_, S> {
         let (mut pages, mut page) = (Vec::new(), GetTreeResponse::default());
         let (mut len, mut page_len) = (0, 0);
         while let Some((referrer, digest)) = references.next_referrer() {
-            let directory = self.blob(&instance, &digest).await;
-            let directory = directory.ok_or_else(Refusal::missing)?;
-            references
-                .extend(referrer, &directory)
-                .map_err(Refusal::invalid)?;
-            (len, page_len) = (len + directory.len(), page_len + directory.len());
+            let found = self.find(&instance, &digest).await;
+            let found = found.ok_or_else(Refusal::missing)?;
+            let directory_len = usize::try_from(digest.len()).unwrap_or(usize::MAX);
+            len = directory_len.saturating_add(len);
             if len > TREE_LEN_MAX {
                 let line = format!("the directories are longer than {TREE_LEN_MAX} bytes");
                 return Err(Refusal::invalid(line));
             }
+            // It may be made of chunks, or of a stream that is shorter.
             inbound.keep(len).await?;
+            let directory = self.bytes_of(found).await;
+            let directory = directory.ok_or_else(Refusal::missing)?;
+            references
+                .extend(referrer, &directory)
+                .map_err(Refusal::invalid)?;
+            page_len += directory_len;
             page.directories.push(directory);
             if page_len >= TREE_PAGE_LEN {
                 pages.push(frame(&std::mem::take(&mut page)));
@@ -157,39 +159,39 @@ impl<S: Store> Caller<'_, S> {
         pages.push(frame(&page));
         Ok(Reply::messages(pages))
     }
-}
 
-/// What is stored of a blob of a batch, if it is what its digest says.
-async fn verify<S, B>(
-    blob: &batch_update_blobs_request::Request,
-    function: i32,
-    left: &mut u64,
-    inbound: &mut Inbound<'_, S, B>,
-) -> Result<(Digest, (Bytes, Form)), Refusal>
-where
-    S: Store,
-    B: Body<Data: Send> + Unpin + Send,
-{
-    let digest = Digest::of(blob.digest.as_ref(), function).map_err(Refusal::invalid)?;
-    let line = || {
-        Refusal::invalid(format!(
-            "a batch is longer than {DECOMPRESSED_LEN_MAX} bytes"
-        ))
-    };
-    *left = left.checked_sub(digest.len()).ok_or_else(line)?;
-    let compressor = match blob.compressor {
-        it if it == Compressor::Identity as i32 => Compressor::Identity,
-        it if it == Compressor::Zstd as i32 => Compressor::Zstd,
-        other => {
-            let line = format!("compressor {other} is not supported: use zstd");
-            return Err(Refusal::invalid(line));
-        }
-    };
-    let mut sink = Sink::<S>::new(digest, compressor)?;
-    sink.take(&blob.data, inbound).await?;
-    let entry = sink.finish(inbound).await?;
-    inbound.hold(entry.0.len()).await?;
-    Ok((digest, entry))
+    /// What is stored of a blob of a batch, if it is what its digest says.
+    async fn verify<B>(
+        &self,
+        blob: &batch_update_blobs_request::Request,
+        (instance, function): (&Instance, i32),
+        left: &mut u64,
+        inbound: &mut Inbound<'_, S, B>,
+    ) -> Result<(Digest, (Bytes, Form)), Refusal>
+    where
+        B: Body<Data: Send> + Unpin + Send,
+    {
+        let digest = Digest::of(blob.digest.as_ref(), function).map_err(Refusal::invalid)?;
+        let line = || {
+            Refusal::invalid(format!(
+                "a batch is longer than {DECOMPRESSED_LEN_MAX} bytes"
+            ))
+        };
+        *left = left.checked_sub(digest.len()).ok_or_else(line)?;
+        let compressor = match blob.compressor {
+            it if it == Compressor::Identity as i32 => Compressor::Identity,
+            it if it == Compressor::Zstd as i32 => Compressor::Zstd,
+            other => {
+                let line = format!("compressor {other} is not supported: use zstd");
+                return Err(Refusal::invalid(line));
+            }
+        };
+        let mut sink = self.sink(instance, digest, compressor)?;
+        sink.take(&blob.data, inbound).await?;
+        let entry = sink.finish(inbound).await?;
+        inbound.hold(entry.0.len()).await?;
+        Ok((digest, entry))
+    }
 }
 
 fn digests(

@@ -18,6 +18,7 @@ use super::inbound::Inbound;
 use super::reply::Reply;
 use super::{Blob, Caller, failed};
 use crate::handler::long::{Long, LongWrite, digest_of};
+use crate::handler::packed::Unpacking;
 use crate::long::{CHUNK_LEN_MAX, Chunk, Manifest};
 use crate::store::{Form, Store};
 
@@ -61,12 +62,20 @@ impl<S: Store> Caller<'_, S> {
         let digest = Digest::of(request.blob_digest.as_ref(), request.digest_function);
         let digest = digest.map_err(Refusal::invalid)?;
         check(&digest)?;
-        let mut found = self.find(&instance, &digest).await;
-        if let Some(Blob::Packed(packed)) = &found {
-            found = self.front.unpack(packed).await.map(Blob::Whole);
+        let found = self.find(&instance, &digest).await;
+        let found = found.ok_or_else(Refusal::missing)?;
+        let is_cut = matches!(found, Blob::Long(_));
+        if digest.len() == 0 || !is_cut && !self.may_write {
+            return Ok(split_into(vec![digest.message()]));
         }
-        let manifest = match found.ok_or_else(Refusal::missing)? {
-            Blob::Packed(_) => return Err(Refusal::missing()),
+        let _turn = match is_cut {
+            true => None,
+            false => Some(self.turn().await?),
+        };
+        let mut cutting = LongWrite::new(self.front, self.scope, instance, Bytes::new());
+        let len = usize::try_from(digest.len()).unwrap_or(usize::MAX);
+        let memory_len = cutting.memory_len(len);
+        let manifest = match found {
             Blob::Long(long) => {
                 let wanted = 0..long.manifest.len();
                 match self.front.is_whole(&long, wanted).await {
@@ -74,15 +83,16 @@ impl<S: Store> Caller<'_, S> {
                     false => return Err(Refusal::missing()),
                 }
             }
-            Blob::Whole(bytes) if bytes.is_empty() || !self.may_write => {
-                return Ok(split_into(vec![digest.message()]));
-            }
             Blob::Whole(bytes) => {
-                let _turn = self.turn().await?;
-                let mut long = LongWrite::new(self.front, self.scope, instance, Bytes::new());
-                inbound.hold(long.memory_len(bytes.len())).await?;
-                long.take(&bytes).await.map_err(failed)?;
-                long.finish().await.map_err(failed)?
+                inbound.hold(memory_len).await?;
+                cutting.take(&bytes).await.map_err(failed)?;
+                cutting.finish().await.map_err(failed)?
+            }
+            Blob::Packed(packed) => {
+                let memory_len = memory_len + Unpacking::memory_len(&packed);
+                inbound.hold(memory_len).await?;
+                let cut = self.front.cut_packed(&packed, cutting).await;
+                cut.map_err(failed)?.ok_or_else(Refusal::missing)?
             }
         };
         let digests = manifest.chunks().iter().map(|it| digest_of(it).message());
@@ -126,7 +136,7 @@ impl<S: Store> Caller<'_, S> {
         digest: &Digest,
         manifest: Manifest,
     ) -> Result<(), Refusal> {
-        let (key, len) = (digest.blob_key(instance), manifest.len());
+        let len = manifest.len();
         let wrong = || Refusal::invalid("the bytes of the chunks are not those of the digest");
         if len != digest.len() {
             return Err(wrong());
@@ -150,9 +160,8 @@ impl<S: Store> Caller<'_, S> {
         if !hasher.is(digest) {
             return Err(wrong());
         }
-        let len = usize::try_from(len).unwrap_or(usize::MAX);
-        let entry = (bytes, Form::Manifest);
-        self.put_entry(key.into(), entry, len).await.map(drop)
+        self.put_blob(instance, digest, (bytes, Form::Manifest))
+            .await
     }
 }
 

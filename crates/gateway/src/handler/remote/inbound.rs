@@ -1,16 +1,24 @@
 //! The messages of a call as they come: bounded in bytes and time, and charged to the memory
 //! budget.
 
+use std::time::Duration;
+
 use bytes::{Buf as _, Bytes};
 use fonn_reapi::status::{Code, Refusal};
-use fonn_reapi::{Deframer, FrameError, Framed, Upload, UploadPart, WriteEnd, is_crowded};
+use fonn_reapi::{Deframer, Framed, ReapiError, Upload, UploadPart, WriteEnd, is_crowded};
 use fonn_server::Event;
 use http_body::Body;
 use prost::Message;
+use tokio::time::timeout;
 
+use crate::charged::Charged;
+use crate::metrics::{Figures, LostRead};
 use crate::receive::{Pace, ReceiveError, STEP_MAX, STEP_MIN, Terms};
-use crate::remote_metrics::RemoteFigures;
-use crate::store::{Charge as _, Store};
+use crate::store::Store;
+
+/// Bytes of a call that does not write which are not charged, so that lookups do not wait behind
+/// uploads. Connections are bounded, and so are the calls of each.
+const LOOKUP_LEN: usize = 64 << 10;
 
 /// A step in which memory is charged is at least such a part of what is charged then.
 const STEP_SHARES: usize = 4;
@@ -40,13 +48,14 @@ fn decode<M: Message + Default>(message: Bytes) -> Result<M, Refusal> {
 pub(super) struct Inbound<'r, S: Store, B> {
     terms: Terms<'r, S>,
     body: B,
-    figures: &'r RemoteFigures,
+    figures: &'r Figures,
+    /// How long a call that does not write waits for memory; none of one that writes.
+    lookup_deadline: Option<Duration>,
     pace: Pace,
     deframer: Deframer,
     /// The messages from the second on, if they are taken in parts.
     upload: Upload,
-    charge: Option<S::Charge<'r>>,
-    charged: usize,
+    charged: Charged<'r, S>,
     /// What the call holds until its end, and for the moment.
     held: usize,
     kept: usize,
@@ -57,16 +66,21 @@ where
     S: Store,
     B: Body<Data: Send> + Unpin + Send,
 {
-    pub(super) fn new(terms: Terms<'r, S>, body: B, figures: &'r RemoteFigures) -> Self {
+    pub(super) fn new(
+        terms: Terms<'r, S>,
+        body: B,
+        figures: &'r Figures,
+        lookup_deadline: Option<Duration>,
+    ) -> Self {
         Self {
+            charged: Charged::none(terms.store, terms.source),
             terms,
             body,
             figures,
+            lookup_deadline,
             pace: Pace::default(),
             deframer: Deframer::default(),
             upload: Upload::default(),
-            charge: None,
-            charged: 0,
             held: 0,
             kept: 0,
         }
@@ -75,14 +89,14 @@ where
     /// The next message; `None` at the end of the body.
     pub(super) async fn message(&mut self) -> Result<Option<Bytes>, Refusal> {
         loop {
-            match self.deframer.pull().map_err(malformed)? {
+            match self.deframer.pull().map_err(Refusal::invalid)? {
                 Framed::Message(message) => return Ok(Some(message)),
                 Framed::More => {}
             }
             let Some(mut data) = self.data().await? else {
                 return match self.deframer.is_empty() {
                     true => Ok(None),
-                    false => Err(malformed(FrameError::Incomplete)),
+                    false => Err(Refusal::invalid(ReapiError::Incomplete)),
                 };
             };
             while data.has_remaining() {
@@ -109,7 +123,7 @@ where
             let Some(mut data) = self.data().await? else {
                 return match self.upload.is_between_messages() {
                     true => Ok(None),
-                    false => Err(malformed(FrameError::Incomplete)),
+                    false => Err(Refusal::invalid(ReapiError::Incomplete)),
                 };
             };
             self.upload.push(data.copy_to_bytes(data.remaining()));
@@ -122,7 +136,7 @@ where
         let data = next.map_err(|error| self.not_received(error))?;
         if let Some(data) = &data {
             let len = data.remaining();
-            self.figures.received(len);
+            self.figures.remote.received(len);
             self.cover(len).await?;
         }
         Ok(data)
@@ -163,27 +177,33 @@ where
 
     async fn cover(&mut self, incoming: usize) -> Result<(), Refusal> {
         let waiting = self.deframer.len() + self.upload.held_len();
-        let needed = self.held + self.kept + waiting + incoming;
-        if needed <= self.charged {
+        let held = self.held + self.kept + waiting + incoming;
+        let needed = match self.lookup_deadline {
+            Some(_) => held.saturating_sub(LOOKUP_LEN),
+            None => held,
+        };
+        let missing = needed.saturating_sub(self.charged.bytes());
+        if missing == 0 {
             return Ok(());
         }
-        let more = (needed - self.charged).max((needed / STEP_SHARES).clamp(STEP_MIN, STEP_MAX));
-        let is_charged = match &mut self.charge {
-            Some(charge) => charge.grow(more).await,
-            None => {
-                self.charge = self.terms.store.charge(self.terms.source, more).await;
-                self.charge.is_some()
-            }
+        let more = missing.max((needed / STEP_SHARES).clamp(STEP_MIN, STEP_MAX));
+        let grow = self.charged.grow(more);
+        let is_charged = match self.lookup_deadline {
+            Some(deadline) => timeout(deadline, grow).await.unwrap_or(false),
+            None => grow.await,
         };
-        if !is_charged {
-            return Err(self.not_received(ReceiveError::NoMemory));
+        match is_charged {
+            true => Ok(()),
+            false => Err(self.not_received(ReceiveError::NoMemory)),
         }
-        self.charged += more;
-        Ok(())
     }
 
     fn not_received(&self, error: ReceiveError) -> Refusal {
         let (code, event) = match error {
+            ReceiveError::NoMemory if self.lookup_deadline.is_some() => {
+                self.figures.lost(LostRead::Busy);
+                return Refusal::missing();
+            }
             ReceiveError::NoMemory => (Code::Unavailable, Some(Event::Busy)),
             ReceiveError::TooSlow => (Code::DeadlineExceeded, Some(Event::Stalled)),
             ReceiveError::TooLong { .. } => (Code::InvalidArgument, Some(Event::TooLarge)),
@@ -194,8 +214,4 @@ where
         }
         Refusal::new(code, error)
     }
-}
-
-fn malformed(error: FrameError) -> Refusal {
-    Refusal::invalid(error)
 }

@@ -12,7 +12,7 @@ use super::told;
 use crate::answer::{Parts, Piece};
 use crate::life::Active;
 use crate::outstanding::Counted;
-use crate::payload::Payload;
+use crate::payload::{Payload, guarded};
 use crate::store::Store;
 
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
@@ -38,29 +38,15 @@ fn read_messages(mut bytes: Bytes) -> Vec<Bytes> {
     parts
 }
 
-/// What is made of a chunk, which stays counted until the connection has sent it.
-struct Deflated {
-    bytes: Vec<u8>,
-    _chunk: Bytes,
-}
-
-impl AsRef<[u8]> for Deflated {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-/// Compresses a chunk; other calls have their turn between steps.
+/// Compresses a chunk, which stays counted until the connection has sent what is made of it. Other
+/// calls have their turn between steps.
 async fn deflated(deflater: &mut Deflater, chunk: Bytes) -> Result<Bytes, ZstdError> {
     let mut bytes = Vec::new();
     for step in chunk.chunks(STEP_LEN) {
         deflater.step(step, &mut bytes)?;
         tokio::task::yield_now().await;
     }
-    Ok(Bytes::from_owner(Deflated {
-        bytes,
-        _chunk: chunk,
-    }))
+    Ok(guarded(bytes, chunk))
 }
 
 /// The last pieces of a long blob.

@@ -1,16 +1,16 @@
 //! The action cache: a result is returned only if all that it refers to is there.
 
 use bytes::Bytes;
-use fonn_reapi::messages::{ActionResult, GetActionResultRequest, UpdateActionResultRequest};
+use fonn_proto::Failure;
+use fonn_reapi::messages::{GetActionResultRequest, UpdateActionResultRequest};
 use fonn_reapi::status::Refusal;
-use fonn_reapi::{Digest, Hasher, Instance, References, ReferencesError};
+use fonn_reapi::{Digest, Hasher, Instance, ReapiError, References, inlined};
 use http_body::Body;
-use prost::Message as _;
 use tokio::time::timeout;
 
 use super::inbound::Inbound;
 use super::reply::Reply;
-use super::{BLOB_DEADLINE, Caller};
+use super::{BLOB_DEADLINE, Caller, failed};
 use crate::remote_metrics::ResultLookup;
 use crate::store::{Found, PutOutcome, Store};
 use crate::usage::Use;
@@ -76,7 +76,7 @@ impl<S: Store> Caller<'_, S> {
                 });
                 Some(walked)
             }
-            Err(ReferencesError::TooMany) => {
+            Err(ReapiError::TooManyBlobs { .. }) => {
                 figures.looked_up(ResultLookup::Incomplete);
                 Some(false)
             }
@@ -95,7 +95,7 @@ impl<S: Store> Caller<'_, S> {
             }
             let mut _turn = None;
             if digest.len() > SHORT_TREE_LEN {
-                match timeout(BLOB_DEADLINE, self.front.trees().acquire()).await {
+                match timeout(BLOB_DEADLINE, self.front.0.trees.acquire()).await {
                     Ok(Ok(turn)) => _turn = Some(turn),
                     _ => return false,
                 }
@@ -133,41 +133,32 @@ impl<S: Store> Caller<'_, S> {
             false => Bytes::copy_from_slice(&request.action_result),
         };
         let key = action.result_key(&instance);
-        let stored = match self.put(key.clone(), result.clone()).await? {
-            PutOutcome::Stored => None,
-            // The answer is what later reads get.
-            PutOutcome::Kept => {
-                let store = self.front.store().clone();
-                let found = self.front.look(store.get(self.scope, key.into())).await;
-                found.and_then(Found::value)
-            }
+        if self.put(key.clone(), result.clone()).await? == PutOutcome::Stored {
+            return Ok(Reply::encoded(result));
+        }
+        // The answer is what later reads get.
+        let store = self.front.store().clone();
+        let found = self.front.look(store.get(self.scope, key.into())).await;
+        let Some(kept) = found.and_then(Found::value) else {
+            return Ok(Reply::encoded(result));
         };
-        Ok(Reply::encoded(stored.unwrap_or(result)))
+        match self.is_complete(&instance, function, &kept).await {
+            Some(true) => Ok(Reply::encoded(kept)),
+            // The namespace keeps first values, and an output of the first one is lost.
+            Some(false) | None => Err(failed(Failure::ReadOnly)),
+        }
     }
 
     /// Stores the contents in a result that has their digests as well, as other results may refer
     /// to them. One that cannot be stored makes the result incomplete, which a read notices.
     async fn put_inlined(&self, instance: &Instance, function: i32, result: &[u8]) {
-        let Ok(result) = ActionResult::decode(result) else {
-            return;
-        };
-        let files = result.output_files.iter();
-        let files = files.map(|file| (file.digest.as_ref(), &file.contents));
-        let outputs = [
-            (result.stdout_digest.as_ref(), &result.stdout_raw),
-            (result.stderr_digest.as_ref(), &result.stderr_raw),
-        ];
-        for (digest, contents) in files.chain(outputs) {
-            let Ok(digest) = Digest::of(digest, function) else {
+        for (digest, contents) in inlined(result) {
+            let Ok(digest) = Digest::of(Some(&digest), function) else {
                 continue;
             };
-            if contents.is_empty() {
-                continue;
-            }
             let mut hasher = Hasher::new(digest.function());
-            hasher.update(contents);
+            hasher.update(&contents);
             if hasher.is(&digest) {
-                let contents = Bytes::copy_from_slice(contents);
                 let stored = self.put(digest.blob_key(instance), contents).await;
                 if let Err(refusal) = stored {
                     tracing::debug!(%refusal.message, "an output of a result was not stored");

@@ -2,11 +2,11 @@
 
 use bytes::Bytes;
 use fonn_reapi::status::Refusal;
-use fonn_reapi::{Compressor, Digest, Hasher, Inflater, STEP_LEN};
+use fonn_reapi::{Compressor, Digest, Hasher, Inflater, Instance, STEP_LEN};
 use http_body::Body;
 
-use super::failed;
 use super::inbound::Inbound;
+use super::{Caller, failed};
 use crate::handler::long::LongWrite;
 use crate::handler::packed::kept;
 use crate::packed::{HEAD_LEN, Packed};
@@ -37,18 +37,29 @@ pub(super) struct Sink<'f, S: Store> {
     unyielded: usize,
 }
 
-impl<'f, S: Store> Sink<'f, S> {
-    /// For a blob, which is no longer than a value may be.
-    pub(super) fn new(digest: Digest, compressor: Compressor) -> Result<Self, Refusal> {
-        let (inflater, kept) = match compressor {
-            Compressor::Identity => (None, Kept::Value(Vec::new())),
-            Compressor::Zstd => {
-                let inflater = Inflater::new(digest.len()).map_err(Refusal::invalid)?;
-                let head = Packed::head(digest.len());
-                (Some(inflater), Kept::Packed(head.to_vec()))
-            }
+impl<S: Store> Caller<'_, S> {
+    /// Takes the bytes of a blob. One that is longer than an entry may be is stored in chunks of
+    /// `instance` while it comes, decompressed.
+    pub(super) fn sink(
+        &self,
+        instance: &Instance,
+        digest: Digest,
+        compressor: Compressor,
+    ) -> Result<Sink<'_, S>, Refusal> {
+        let inflater = match compressor {
+            Compressor::Identity => None,
+            Compressor::Zstd => Some(Inflater::new(digest.len()).map_err(Refusal::invalid)?),
         };
-        Ok(Self {
+        let kept = match compressor {
+            _ if digest.len() > self.front.store().value_len_max() as u64 => {
+                let (scope, instance) = (self.scope, instance.clone());
+                let long = LongWrite::new(self.front, scope, instance, Bytes::new());
+                Kept::Long(Box::new(long))
+            }
+            Compressor::Identity => Kept::Value(Vec::new()),
+            Compressor::Zstd => Kept::Packed(Packed::head(digest.len()).to_vec()),
+        };
+        Ok(Sink {
             digest,
             hasher: Hasher::new(digest.function()),
             inflater,
@@ -56,15 +67,9 @@ impl<'f, S: Store> Sink<'f, S> {
             unyielded: 0,
         })
     }
+}
 
-    /// The same for a long blob, whose chunks are stored decompressed.
-    pub(super) fn into_long(self, long: LongWrite<'f, S>) -> Self {
-        Self {
-            kept: Kept::Long(Box::new(long)),
-            ..self
-        }
-    }
-
+impl<S: Store> Sink<'_, S> {
     /// Takes the next bytes; other calls have their turn between steps.
     pub(super) async fn take<B>(
         &mut self,

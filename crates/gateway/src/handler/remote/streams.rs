@@ -1,5 +1,6 @@
 //! Blobs as streams.
 
+use std::ops::Range;
 use std::pin::pin;
 
 use bytes::Bytes;
@@ -7,15 +8,13 @@ use fonn_reapi::messages::{
     QueryWriteStatusRequest, QueryWriteStatusResponse, ReadRequest, WriteRequest, WriteResponse,
 };
 use fonn_reapi::status::{Code, Refusal};
-use fonn_reapi::{Compressor, Deflater, Digest, Resource, STEP_LEN, ZstdError};
+use fonn_reapi::{Compressor, Deflater, Digest, Resource, ZstdError};
 use fonn_server::Event;
 use http_body::Body;
 
 use super::inbound::{Inbound, Part};
 use super::reply::Reply;
-use super::sink::Sink;
 use super::{Blob, Caller, failed};
-use crate::handler::long::LongWrite;
 use crate::long::LONG_LEN_MAX;
 use crate::store::Store;
 use crate::usage::Use;
@@ -51,32 +50,44 @@ impl<S: Store> Caller<'_, S> {
             0 => len,
             limit => offset.saturating_add(limit).min(len),
         };
-        let reply = match (blob.ok_or_else(Refusal::missing)?, resource.compressor) {
-            (Blob::Whole(blob), Compressor::Identity) => Reply::blob(blob.slice(offset..end)),
-            (Blob::Whole(blob), Compressor::Zstd) => {
-                Reply::blob(deflate(&blob.slice(offset..end), inbound).await?)
-            }
-            // The client decompresses as many frames as there are.
-            (Blob::Packed(packed), Compressor::Zstd) if offset == 0 => {
-                Reply::blob(packed.stream().clone())
-            }
-            (Blob::Packed(packed), compressor) => {
-                let wanted = offset as u64..end as u64;
-                let bytes = self.front.unpacked(&packed, wanted, self.life).await;
-                let bytes = bytes.ok_or_else(Refusal::missing)?;
-                Reply::long_blob(bytes, end - offset, deflater_of(compressor)?)
-            }
-            (Blob::Long(long), compressor) => {
-                let wanted = offset as u64..end as u64;
-                if !self.front.is_whole(&long, wanted.clone()).await {
-                    return Err(Refusal::missing());
-                }
-                let chunks = self.front.chunks(long, wanted, self.life);
-                Reply::long_blob(chunks, end - offset, deflater_of(compressor)?)
-            }
-        };
+        let blob = blob.ok_or_else(Refusal::missing)?;
+        let reply = self.sent(blob, resource.compressor, offset..end).await?;
         self.count_use(Use::served(end - offset));
         Ok(reply)
+    }
+
+    /// The reply with a range of a blob.
+    async fn sent(
+        &self,
+        blob: Blob,
+        compressor: Compressor,
+        range: Range<usize>,
+    ) -> Result<Reply, Refusal> {
+        let (front, len) = (self.front, range.len());
+        let wanted = range.start as u64..range.end as u64;
+        let bytes = match (blob, compressor) {
+            (Blob::Whole(blob), Compressor::Identity) => {
+                return Ok(Reply::blob(blob.slice(range)));
+            }
+            // The client decompresses as many frames as there are.
+            (Blob::Packed(packed), Compressor::Zstd) if range.start == 0 => {
+                return Ok(Reply::blob(packed.stream().clone()));
+            }
+            (Blob::Whole(blob), Compressor::Zstd) => {
+                front.parts(blob.slice(range), self.life).await
+            }
+            (Blob::Packed(packed), _) => front.unpacked(&packed, wanted, self.life).await,
+            (Blob::Long(long), _) => match front.is_whole(&long, wanted.clone()).await {
+                true => Some(front.chunks(long, wanted, self.life)),
+                false => None,
+            },
+        };
+        let deflater = match compressor {
+            Compressor::Identity => None,
+            Compressor::Zstd => Some(Deflater::new().map_err(broken)?),
+        };
+        let bytes = bytes.ok_or_else(Refusal::missing)?;
+        Ok(Reply::long_blob(bytes, len, deflater))
     }
 
     pub(super) async fn write<B>(&self, inbound: &mut Inbound<'_, S, B>) -> Result<Reply, Refusal>
@@ -93,7 +104,7 @@ impl<S: Store> Caller<'_, S> {
             return Err(failed(fonn_proto::Failure::TooLarge));
         }
         let key = Bytes::from(digest.blob_key(&resource.instance));
-        let upload = self.front.uploads().begin(&self.scope, key.clone());
+        let upload = self.front.0.uploads.begin(&self.scope, key);
         let mut stored_by_another = pin!(upload.stored_by_another());
         let is_there = || {
             Reply::message(&WriteResponse {
@@ -106,13 +117,7 @@ impl<S: Store> Caller<'_, S> {
         if self.present(&resource.instance, &[digest]).await == [true] {
             return Ok(is_there());
         }
-        let value_len_max = self.front.store().value_len_max();
-        let mut sink = Sink::new(digest, resource.compressor)?;
-        if digest.len() > value_len_max as u64 {
-            let instance = resource.instance.clone();
-            let long = LongWrite::new(self.front, self.scope, instance, Bytes::new());
-            sink = sink.into_long(long);
-        }
+        let mut sink = self.sink(&resource.instance, digest, resource.compressor)?;
         begins_at(request.write_offset, 0)?;
         sink.take(&request.data, inbound).await?;
         let mut committed = request.data.len() as i64;
@@ -141,8 +146,7 @@ impl<S: Store> Caller<'_, S> {
             }
         }
         let entry = sink.finish(inbound).await?;
-        let len = usize::try_from(digest.len()).unwrap_or(usize::MAX);
-        self.put_entry(key, entry, len).await?;
+        self.put_blob(&resource.instance, &digest, entry).await?;
         upload.end_others();
         Ok(Reply::message(&WriteResponse {
             committed_size: committed,
@@ -190,29 +194,4 @@ fn len_of(digest: &Digest) -> i64 {
 
 fn broken(error: ZstdError) -> Refusal {
     Refusal::new(Code::Unavailable, error)
-}
-
-/// What compresses a blob that is sent.
-fn deflater_of(compressor: Compressor) -> Result<Option<Deflater>, Refusal> {
-    match compressor {
-        Compressor::Identity => Ok(None),
-        Compressor::Zstd => Deflater::new().map(Some).map_err(broken),
-    }
-}
-
-/// Compresses a blob; other calls have their turn between steps.
-async fn deflate<S, B>(blob: &[u8], inbound: &mut Inbound<'_, S, B>) -> Result<Bytes, Refusal>
-where
-    S: Store,
-    B: Body<Data: Send> + Unpin + Send,
-{
-    let mut deflater = Deflater::new().map_err(broken)?;
-    let mut output = Vec::new();
-    for step in blob.chunks(STEP_LEN) {
-        deflater.step(step, &mut output).map_err(broken)?;
-        inbound.keep(output.capacity()).await?;
-        tokio::task::yield_now().await;
-    }
-    deflater.finish(&mut output).map_err(broken)?;
-    Ok(Bytes::from(output))
 }

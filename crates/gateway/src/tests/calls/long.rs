@@ -12,7 +12,7 @@ impl Site {
         self.missing(&[digest_of(blob)]).await.is_empty()
     }
 
-    async fn split(&self, blob: &Digest) -> Result<Vec<Digest>, u16> {
+    pub(super) async fn split(&self, blob: &Digest) -> Result<Vec<Digest>, u16> {
         let request = SplitBlobRequest {
             blob_digest: Some(blob.clone()),
             ..SplitBlobRequest::default()

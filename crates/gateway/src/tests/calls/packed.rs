@@ -2,7 +2,7 @@
 
 use http_body_util::Full;
 
-use super::super::fake::{Reply, ask};
+use super::super::fake::{MEMORY_LEN, Reply, ask};
 use super::super::requests::long::long_value;
 use super::*;
 
@@ -98,7 +98,7 @@ async fn a_body_with_zstd_encoding_is_stored_as_it_came() {
     assert_eq!(put(b"no stream").await, 400);
     assert_eq!(put(&stream[..stream.len() - 1]).await, 400);
     assert_eq!(put(&zstd(b"another blob")).await, 400);
-    assert_eq!(put(&zstd(&vec![0; VALUE_LEN_MAX + 1])).await, 413);
+    assert_eq!(put(&zstd(&vec![0; VALUE_LEN_MAX + 1])).await, 400);
     assert!(site.store.0.entries.lock().is_empty());
     assert_eq!(put(&stream).await, 200);
     assert_eq!(site.store.value(&key_of(&digest)).unwrap()[16..], stream);
@@ -107,6 +107,75 @@ async fn a_body_with_zstd_encoding_is_stored_as_it_came() {
         blob
     );
     assert_eq!(site.store.0.charged.load(Ordering::SeqCst), 0);
+    // With a second charge the request could wait for its own memory.
+    assert_eq!(site.store.0.charges_max.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_compressed_blob_that_is_longer_than_an_entry_is_stored_in_chunks() {
+    let blob = vec![0; 2 * VALUE_LEN_MAX + 5];
+    let (digest, stream) = (digest_of(&blob), zstd(&blob));
+    for is_http in [true, false] {
+        let site = Site::new();
+        if is_http {
+            let encoded = [("content-encoding", "zstd")];
+            let put = site.http("PUT", &digest, &encoded, &stream).await;
+            assert_eq!(put.status, 200);
+        } else {
+            assert_eq!(site.batch(digest.clone(), &stream, 1).await, 0);
+        }
+        let read = site.download(&name(&digest, "blobs"), 0, 0).await;
+        assert!(read.unwrap() == blob, "{is_http}");
+        let read = site.http("GET", &digest, &[], b"").await;
+        assert!(read.body == blob, "{is_http}");
+    }
+    let (site, blob) = (Site::new(), long_value());
+    assert_eq!(site.batch(digest_of(&blob), &blob, 0).await, 0);
+    let read = site.download(&name(&digest_of(&blob), "blobs"), 0, 0).await;
+    assert!(read.unwrap() == blob);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_compressed_blob_is_cut_in_its_turn_and_charged() {
+    let (site, blob) = (Site::new(), text());
+    let (digest, stream) = (digest_of(&blob), zstd(&blob));
+    site.upload_packed(&blob, &stream).await.unwrap();
+    let charged_max = &site.store.0.charged_max;
+    let others = site.front.reworks().acquire_many(2).await.unwrap();
+    charged_max.store(0, Ordering::SeqCst);
+    assert_eq!(site.split(&digest).await, Err(UNAVAILABLE));
+    assert_eq!(charged_max.load(Ordering::SeqCst), 0);
+    drop(others);
+    let chunks = site.split(&digest).await.unwrap();
+    let len: i64 = chunks.iter().map(|it| it.size_bytes).sum();
+    assert_eq!(len, digest.size_bytes);
+    assert!(charged_max.load(Ordering::SeqCst) >= blob.len());
+}
+
+#[tokio::test]
+async fn a_directory_is_charged_before_it_is_decompressed() {
+    let site = Site::new();
+    let mut root = Directory::default();
+    for _ in 0..2000 {
+        root.files.push(FileNode {
+            digest: Some(digest_of(b"x")),
+        });
+    }
+    let root = root.encode_to_vec();
+    let digest = digest_of(&root);
+    assert_eq!(site.batch(digest.clone(), &zstd(&root), 1).await, 0);
+    let request = GetTreeRequest {
+        root_digest: Some(digest),
+        ..GetTreeRequest::default()
+    };
+    let path = format!("{CAS}/GetTree");
+    let charged = &site.store.0.charged;
+    charged.store(MEMORY_LEN, Ordering::SeqCst);
+    let tree = site.messages::<GetTreeResponse>(&path, &request).await;
+    assert_eq!(tree, Err(NOT_FOUND));
+    charged.store(0, Ordering::SeqCst);
+    let tree = site.messages::<GetTreeResponse>(&path, &request).await;
+    assert_eq!(tree.unwrap()[0].directories[0], root);
 }
 
 #[tokio::test]

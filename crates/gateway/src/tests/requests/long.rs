@@ -222,6 +222,41 @@ async fn a_missing_or_forged_chunk_is_a_miss_of_the_whole() {
 }
 
 #[tokio::test]
+async fn an_entry_that_lost_a_chunk_does_not_keep_its_place() {
+    let (site, value) = (Site::new(), long_value());
+    let other: Vec<u8> = value.iter().map(|byte| !byte).collect();
+    let tail = value[value.len() - 100..].to_vec();
+    // Nx keeps the first value of a hash.
+    let path = "/v1/cache/abc";
+    assert_eq!(site.put(path, &value).await, 200);
+    assert_eq!(site.put(path, &other).await, 409);
+    site.store.evict(|bytes| bytes.ends_with(&tail));
+    assert_eq!(site.get(path, &[]).await.status, 404);
+    assert_eq!(site.put(path, &other).await, 200);
+    assert!(site.get(path, &[]).await.body == other);
+    // So does a namespace with `write_once`, which allows no exception.
+    site.store.0.is_write_once.store(true, Ordering::SeqCst);
+    assert_eq!(site.put("/a", &value).await, 200);
+    assert_eq!(site.put("/a", b"other").await, 200);
+    assert!(site.get("/a", &[]).await.body == value);
+    site.store.evict(|bytes| bytes.ends_with(&tail));
+    assert_eq!(site.put("/a", b"other").await, 403);
+    // Equal bytes restore the chunk.
+    assert_eq!(site.put("/a", &value).await, 200);
+    assert!(site.get("/a", &[]).await.body == value);
+}
+
+#[tokio::test]
+async fn a_body_of_unknown_length_is_charged_once() {
+    let (site, value) = (Site::new(), long_value());
+    let put = Request::put("/long").body(untold(&value)).unwrap();
+    assert_eq!(ask(&site.front, put).await.status, 200);
+    let inside = &site.store.0;
+    assert_eq!(inside.charges_max.load(Ordering::SeqCst), 1);
+    assert_eq!(inside.charged.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
 async fn a_long_artifact_keeps_its_headers() {
     let (site, value) = (Site::new(), long_value());
     let path = "/v8/artifacts/abc";
