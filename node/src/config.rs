@@ -104,10 +104,6 @@ fonn_base::layer! {
         /// After this a read from the bucket is a miss [default: 1s]
         #[arg(long, value_name = "DURATION", env = "FONN_COLD_READ_TIMEOUT", help_heading = "Cold tier")]
         pub cold_read_timeout: Option<Span>,
-        /// Send a read from the bucket a second time when it takes longer than 99 of 100 did
-        /// lately, at most one of 20: shorter waits for some requests more
-        #[arg(long, env = "FONN_COLD_HEDGE", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Cold tier")]
-        pub cold_hedge: Option<bool>,
         /// How often other nodes and regions are asked for new segments [default: 10s]
         #[arg(long, value_name = "DURATION", env = "FONN_COLD_FOLLOW", help_heading = "Cold tier")]
         pub cold_follow: Option<Span>,
@@ -300,7 +296,7 @@ pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
         .as_usize();
     let codec = |level: Level| {
         let given = settings.codec.iter().rev().find(|it| it.level == level);
-        given.map_or_else(|| level.default_codec(), |it| it.codec)
+        given.map_or_else(|| CodecChoice::Fixed(level.default_codec()), |it| it.codec)
     };
     Ok(Config {
         common,

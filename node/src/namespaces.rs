@@ -183,7 +183,11 @@ impl Namespaces {
             let mut named = known.iter();
             let named = named.find(|it| usize::from(it.number) == number);
             let quota = named.and_then(|it| it.quota).unwrap_or(UNLIMITED);
-            account.quota.store(quota, Ordering::Relaxed);
+            let before = account.quota.swap(quota, Ordering::Relaxed);
+            if before == UNLIMITED && quota != UNLIMITED {
+                // What was written without a quota was not added to the last count.
+                account.is_asked_for.store(true, Ordering::Relaxed);
+            }
             let is_write_once = named.is_some_and(|it| it.is_write_once);
             account
                 .is_write_once
@@ -463,6 +467,32 @@ mod tests {
         let account = namespaces.disk_account(7);
         assert_eq!(account.bytes, quota / 2 + 5000 + RECORD_OVERHEAD);
         assert_eq!(account.refused, 1);
+    }
+
+    #[test]
+    fn a_namespace_that_gets_a_quota_is_counted_anew() {
+        let namespaces = Namespaces::new(Space::ALL);
+        namespaces.set([known("main", 7, None)]);
+        let count = |bytes| {
+            let begun = namespaces.begin_count(7);
+            let count = Count {
+                bytes,
+                at_ms: 1,
+                ..Count::default()
+            };
+            namespaces.counted(7, begun, count);
+        };
+        count(1000);
+        // More than the quota to come, and not noted without one.
+        namespaces.charge(Space::new(7, 3), 100 << 20);
+        namespaces.set([known("main", 7, Some(64 << 20))]);
+        assert_eq!(namespaces.due(), [7]);
+        count(1000);
+        namespaces.set([known("main", 7, Some(32 << 20))]);
+        assert!(
+            namespaces.due().is_empty(),
+            "writes were added to the count"
+        );
     }
 
     #[test]

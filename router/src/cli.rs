@@ -20,7 +20,6 @@ use fonn_gateway::{Gateway, ToolsReport, mount};
 use fonn_program::Prepared;
 use fonn_rpc::{Options, PeerMetrics};
 use fonn_server::{Tuning, connections_max};
-use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::address::Address;
@@ -28,7 +27,6 @@ use crate::admin;
 use crate::config::{self, Config};
 use crate::follow::Follower;
 use crate::service::{Router, Server, Shared};
-use crate::users::Followed;
 
 /// How long clients of a router that starts are not accepted for want of a map and of users.
 const START_WAIT: Duration = Duration::from_secs(2);
@@ -87,6 +85,7 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
         Arc::clone(&map),
         config.cluster.clone(),
         security.members_tls(),
+        security.users.clone(),
     );
     let told = Arc::clone(&map);
     let settings = InForce::new(config.settings(), config.origins.file());
@@ -117,8 +116,7 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
     crate::metrics::register(&metrics, &shared, &follower);
     let front = mount::front(&shared, &config.common, &metrics, &tools);
     background.spawn("topology", OnShutdown::Abort, follower.run());
-    let mut users_known = follow_users(&config, &security, &map, &background);
-    wait_at_start(&map, &mut users_known).await;
+    wait_at_start(&map).await;
     let server = Server::start(Arc::clone(&shared), listeners, config.common.threads)
         .context("cannot start the reactors")?;
     let gateway = bound.map(|bound| Gateway::start(&front, bound, config.common.threads));
@@ -133,7 +131,7 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
     let ready = {
         let (map, readiness) = (Arc::clone(&map), readiness.clone());
         async move {
-            until_known(&map, &mut users_known).await;
+            until_known(&map).await;
             readiness.set_ready();
             // The task is for ever, as all in its group.
             std::future::pending::<()>().await;
@@ -174,38 +172,13 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
 
 /// Clients are served without a map too: what they read is a miss then, and users of the cluster
 /// are refused. So they are kept waiting a moment.
-async fn wait_at_start(map: &Map, users_known: &mut watch::Receiver<bool>) {
-    let _ = timeout(START_WAIT, until_known(map, users_known)).await;
+async fn wait_at_start(map: &Map) {
+    let _ = timeout(START_WAIT, until_known(map)).await;
 }
 
-/// Waits until the map is known, and the users that members agree on.
-async fn until_known(map: &Map, users_known: &mut watch::Receiver<bool>) {
+/// Waits until the map is known. The users that members agree on are known before.
+async fn until_known(map: &Map) {
     while !map.wait_for(0, Duration::from_secs(3600)).await {}
-    // An error means that the receiver is gone.
-    let _ = users_known.wait_for(|known| *known).await;
-}
-
-/// Follows the users that members agree on, where clients log in and members are known by
-/// certificates. Says when they are known.
-fn follow_users(
-    config: &Config,
-    security: &Security,
-    map: &Arc<Map>,
-    tasks: &Tasks,
-) -> watch::Receiver<bool> {
-    let (Some(users), Some(tls)) = (&security.users, security.members_tls()) else {
-        return watch::channel(true).1;
-    };
-    let (known, is_known) = watch::channel(false);
-    let followed = Followed {
-        users: Arc::clone(users),
-        tls,
-        map: Arc::clone(map),
-        seeds: config.cluster.clone(),
-        known,
-    };
-    tasks.spawn("users", OnShutdown::Abort, followed.follow());
-    is_known
 }
 
 /// Reads the configuration again and applies what can change in a running router.
@@ -233,10 +206,8 @@ fn reload(config: &mut Config, settings: &InForce, security: &Security, log: &Lo
 
 /// Reads users and certificate again.
 fn reload_security(config: &Config, security: &Security) {
-    match config.common.security.reload(security) {
-        Ok(()) => tracing::info!("users and certificates reloaded"),
-        Err(error) => tracing::error!(%error, "users and certificates stay as they were"),
-    }
+    // It logs what became of them.
+    let _ = config.common.security.reload(security);
 }
 
 /// What all connections of a router share. The router has these settings, and sends commands by
@@ -299,54 +270,24 @@ mod tests {
         }
     }
 
-    /// How long the first clients wait if map and users come so late.
-    async fn waits(map_after: Duration, users_after: Duration) -> Duration {
-        let (map, (known, mut users_known)) = (Map::default(), watch::channel(false));
-        let begun = Instant::now();
-        let tell_map = async {
-            sleep(map_after).await;
-            assert!(map.offer(topology(&cluster_of_one()).unwrap()));
-        };
-        let tell_users = async {
-            sleep(users_after).await;
-            known.send_replace(true);
-        };
-        let tell = async {
-            tokio::join!(tell_map, tell_users);
-            std::future::pending::<()>().await;
-        };
-        tokio::select! {
-            () = wait_at_start(&map, &mut users_known) => begun.elapsed(),
-            () = tell => begun.elapsed(),
-        }
-    }
-
     #[tokio::test(start_paused = true)]
-    async fn first_clients_wait_for_the_map_and_for_the_users_but_not_for_ever() {
-        for (map_ms, users_ms, waited_ms) in [
-            (0, 0, 0),
-            (700, 0, 700),
-            (0, 700, 700),
-            (300, 1900, 1900),
-            (1900, 300, 1900),
-            (0, 60_000, 2000),
-            (60_000, 0, 2000),
-            (1900, 2100, 2000),
-        ] {
-            let [map, users, waited] = [map_ms, users_ms, waited_ms].map(Duration::from_millis);
-            let found = waits(map, users).await;
+    async fn first_clients_wait_for_the_map_but_not_for_ever() {
+        for (map_ms, waited_ms) in [(0, 0), (700, 700), (1900, 1900), (60_000, 2000)] {
+            let map = Map::default();
+            let begun = Instant::now();
+            let tell = async {
+                sleep(Duration::from_millis(map_ms)).await;
+                assert!(map.offer(topology(&cluster_of_one()).unwrap()));
+                std::future::pending::<()>().await;
+            };
+            tokio::select! {
+                () = wait_at_start(&map) => {}
+                () = tell => {}
+            }
+            let (found, waited) = (begun.elapsed(), Duration::from_millis(waited_ms));
             // The timer counts in milliseconds.
             let is_so = (waited..=waited + Duration::from_millis(2)).contains(&found);
-            assert!(is_so, "{map:?}, {users:?}: {found:?}");
+            assert!(is_so, "{map_ms} ms: {found:?}");
         }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn where_no_member_tells_users_they_are_not_waited_for() {
-        let (map, mut nobody) = (Map::default(), watch::channel(false).1);
-        map.offer(topology(&cluster_of_one()).unwrap());
-        let begun = Instant::now();
-        wait_at_start(&map, &mut nobody).await;
-        assert_eq!(begun.elapsed(), Duration::ZERO);
     }
 }

@@ -71,6 +71,10 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// While connections cannot be accepted, it is said this often.
 const ACCEPT_WARNING_INTERVAL: Duration = Duration::from_secs(10);
 
+/// From the headers of a gRPC call until its response begins, at the server and at its callers. A
+/// change of the cluster takes longer than a member may be silent, which is a minute at most.
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(90);
+
 /// Limits of the server.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
@@ -113,7 +117,7 @@ impl Default for Options {
                 for_admins: 8,
                 by_caller: 16,
             },
-            answer_timeout: Duration::from_secs(60),
+            answer_timeout: ANSWER_TIMEOUT,
             call_age_max: Duration::from_secs(12 * 60 * 60),
         }
     }

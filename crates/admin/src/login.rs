@@ -152,7 +152,7 @@ impl Login {
             Ok(credentials) => Self::with(users, credentials, address).await,
             Err(denied) => Err(denied),
         };
-        login.inspect_err(|denied| users.refusals().count((*denied).into()))
+        login.inspect_err(|denied| users.count_refusal((*denied).into()))
     }
 
     async fn with(

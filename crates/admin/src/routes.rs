@@ -149,14 +149,16 @@ impl Routes {
     /// `/metrics`, `/healthz` (the process answers) and `/readyz` (it takes traffic).
     #[must_use]
     pub fn with_standard(self, metrics: Metrics, readiness: Readiness) -> Self {
-        self.with_private("/metrics", move |_| match metrics.render() {
-            Ok(text) => Response::ok(metrics::CONTENT_TYPE, text),
-            Err(error) => {
-                tracing::error!(%error, "rendering metrics");
-                Response::text(
-                    StatusCode::INTERNAL_SERVER_ERROR,
-                    "metrics cannot be rendered",
-                )
+        self.with_page("/metrics", Audience::Users, move |_| {
+            match metrics.render() {
+                Ok(text) => Response::ok(metrics::CONTENT_TYPE, text),
+                Err(error) => {
+                    tracing::error!(%error, "rendering metrics");
+                    Response::text(
+                        StatusCode::INTERNAL_SERVER_ERROR,
+                        "metrics cannot be rendered",
+                    )
+                }
             }
         })
         .with_page("/healthz", Audience::Probes, |_| {
@@ -172,7 +174,8 @@ impl Routes {
         })
     }
 
-    fn with_page(
+    /// Answers exactly `path`.
+    pub(super) fn with_page(
         mut self,
         path: &'static str,
         audience: Audience,
@@ -180,26 +183,6 @@ impl Routes {
     ) -> Self {
         self.exact.insert(path, (audience, Box::new(handler)));
         self
-    }
-
-    /// Answers exactly `path`. A later handler of the same path replaces the earlier one.
-    #[must_use]
-    pub fn with(
-        self,
-        path: &'static str,
-        handler: impl Fn(&Request) -> Response + Send + Sync + 'static,
-    ) -> Self {
-        self.with_page(path, Audience::Everybody, handler)
-    }
-
-    /// As [`Routes::with`]; where there are users only they get it over the network.
-    #[must_use]
-    pub fn with_private(
-        self,
-        path: &'static str,
-        handler: impl Fn(&Request) -> Response + Send + Sync + 'static,
-    ) -> Self {
-        self.with_page(path, Audience::Users, handler)
     }
 
     /// The clients that may have the page at a path.

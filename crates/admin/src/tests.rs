@@ -8,6 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
+use super::routes::Audience;
 use super::*;
 
 const LONG: Duration = Duration::from_secs(600);
@@ -29,10 +30,10 @@ async fn start_with(options: Options, security: Security) -> Fixture {
     let readiness = Readiness::new();
     let routes = Routes::new()
         .with_standard(metrics, readiness.clone())
-        .with("/large", |_| {
+        .with_page("/large", Audience::Everybody, |_| {
             Response::ok("application/octet-stream", vec![b'x'; 64 << 20])
         })
-        .with("/panic", |_| panic!("by the test"))
+        .with_page("/panic", Audience::Everybody, |_| panic!("by the test"))
         .with_grpc(Grpc::new().with_standard(readiness.clone(), &[]).unwrap())
         .with_fallback(|request| {
             (request.uri().path() == "/page").then(|| Response {

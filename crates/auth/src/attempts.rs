@@ -28,6 +28,7 @@ use blake2::Blake2sMac256;
 use blake2::digest::{FixedOutput, KeyInit, Update};
 use fonn_base::pool::BlockingPool;
 use parking_lot::Mutex;
+use ring::rand::{SecureRandom as _, SystemRandom};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use zeroize::Zeroizing;
@@ -250,7 +251,8 @@ impl Attempts {
     /// If a thread cannot be started or the system gives no random bytes.
     pub fn new() -> io::Result<Self> {
         let mut key = [0; 32];
-        fill_random(&mut key)?;
+        let filled = SystemRandom::new().fill(&mut key);
+        filled.map_err(|_| io::Error::other("the system gives no random bytes"))?;
         Ok(Self {
             pool: BlockingPool::new("fonn-auth", threads(), CHECKS_MAX)?,
             turns: Turns::default(),
@@ -459,15 +461,14 @@ impl Attempts {
         self.ledger.lock().slowdown.refused(source, now)
     }
 
-    /// Counts a token that is not known as a wrong guess of its source. Whether it is the first
-    /// time that the source makes it.
-    pub fn wrong_token(&self, hash: &[u8; 32], source: Source) -> bool {
+    /// Counts a token that is not known as a wrong guess of its source. Returns as
+    /// [`Attempts::log_due`] does.
+    pub fn wrong_token(&self, hash: &[u8; 32], source: Source) -> Option<u64> {
         let digest = self.digest(0, "", hash);
         let now = self.origin.elapsed();
         let mut ledger = self.ledger.lock();
-        let is_new = !ledger.slowdown.knows(source, &digest);
         ledger.slowdown.failed(source, Some(&digest), now);
-        is_new
+        ledger.slowdown.refused(source, now)
     }
 
     /// The argon2 hash of a password with a salt of its own, made where passwords are checked.
@@ -582,15 +583,6 @@ impl Drop for UnderWay {
 fn threads() -> NonZeroUsize {
     let cores = available_parallelism().map_or(1, NonZeroUsize::get);
     NonZeroUsize::new((cores / 2).clamp(1, THREADS_MAX)).unwrap_or(NonZeroUsize::MIN)
-}
-
-fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
-    let mut filled = 0;
-    while filled < bytes.len() {
-        let flags = rustix::rand::GetRandomFlags::empty();
-        filled += rustix::rand::getrandom(&mut bytes[filled..], flags)?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

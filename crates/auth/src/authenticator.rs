@@ -8,14 +8,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fonn_base::clock::Clock;
+use fonn_base::metrics::Label as _;
 use parking_lot::{Mutex, RwLock};
 use ring::digest::{SHA256, digest};
 use tokio::sync::watch;
 
-use super::attempts::{Attempts, HashError, Refusal, Refused};
+use super::attempts::{self, Attempts, HashError, Refusal};
 use super::checks::shown;
 use super::directory::{Directory, Identity, Namespace, Role};
-use super::metrics::{Refusals, TokenLogin, TokenLogins};
+use super::metrics::{Refusals, Refused, TokenLogin, TokenLogins};
 use super::networks::Source;
 use super::oidc::{ExchangeError, ExchangedToken};
 use super::records::{self, LeftOut, Records, UserRecord};
@@ -277,10 +278,18 @@ impl Authenticator {
         &self.token_logins
     }
 
+    fn count_token_login(&self, what: TokenLogin) {
+        self.token_logins.add(what.index(), 1);
+    }
+
     /// What the admin port refused.
-    #[must_use]
-    pub const fn refusals(&self) -> &Refusals {
+    pub(super) const fn refusals(&self) -> &Refusals {
         &self.refusals
+    }
+
+    /// Counts a login that the admin port refused.
+    pub fn count_refusal(&self, why: Refused) {
+        self.refusals.add(why.index(), 1);
     }
 
     /// The identity of `user`, if `password` is the right one. An empty user is `default`, as in
@@ -322,7 +331,7 @@ impl Authenticator {
             .attempts
             .check(&directory, name, password, source)
             .await;
-        checked.map_err(|Refused { refusal, is_new }| {
+        checked.map_err(|attempts::Refused { refusal, is_new }| {
             let user = shown(user);
             match (refusal, is_new) {
                 (Refusal::Wrong, true) => tracing::info!(%user, ?address, "{refusal}"),
@@ -345,11 +354,11 @@ impl Authenticator {
         match directory.tokens.by_hash(hash) {
             Some(token) if !token.identity.has_expired(self.clock.wall_ms()) => {
                 token.count_login();
-                self.token_logins.count(TokenLogin::Accepted);
+                self.count_token_login(TokenLogin::Accepted);
                 Ok(token.identity.clone())
             }
             Some(token) => {
-                self.token_logins.count(TokenLogin::Expired);
+                self.count_token_login(TokenLogin::Expired);
                 if let Some(attempts) = self.attempts.log_due(source) {
                     let token = &token.identity.user;
                     tracing::info!(%token, ?address, attempts, "{}", Refusal::Expired);
@@ -364,11 +373,11 @@ impl Authenticator {
     fn check_signed(&self, token: &[u8], address: Option<IpAddr>) -> Result<Identity, Refusal> {
         match self.directory().exchange.verify(token) {
             Some(identity) if !identity.has_expired(self.clock.wall_ms()) => {
-                self.token_logins.count(TokenLogin::Accepted);
+                self.count_token_login(TokenLogin::Accepted);
                 Ok(identity)
             }
             Some(identity) => {
-                self.token_logins.count(TokenLogin::Expired);
+                self.count_token_login(TokenLogin::Expired);
                 if let Some(attempts) = self.attempts.log_due(Source::of(address)) {
                     let identity = &identity.user;
                     tracing::info!(%identity, ?address, attempts, "{}", Refusal::ExpiredExchange);
@@ -384,12 +393,10 @@ impl Authenticator {
     }
 
     fn unknown_token(&self, hash: &[u8; 32], address: Option<IpAddr>) -> Refusal {
-        let source = Source::of(address);
-        self.token_logins.count(TokenLogin::Unknown);
+        self.count_token_login(TokenLogin::Unknown);
         let refusal = Refusal::UnknownToken;
-        if self.attempts.wrong_token(hash, source) {
-            tracing::info!(?address, "{refusal}");
-        } else if let Some(attempts) = self.attempts.log_due(source) {
+        // They come as fast as the client likes: each may be another one.
+        if let Some(attempts) = self.attempts.wrong_token(hash, Source::of(address)) {
             tracing::info!(?address, attempts, "{refusal}");
         }
         refusal
@@ -435,8 +442,8 @@ impl Authenticator {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Role;
-    use crate::testing::{HASH, PASSWORD, directory};
+    use crate::testing::{HASH, PASSWORD, directory, parsed};
+    use crate::{Role, TokenSecret};
 
     fn peer() -> Option<IpAddr> {
         Some(IpAddr::from([10, 0, 0, 9]))
@@ -468,6 +475,30 @@ mod tests {
         // `AUTH password` of Redis.
         let who = auth.check(b"", PASSWORD, peer()).await.unwrap();
         assert_eq!(who.role, Role::Read);
+    }
+
+    #[tokio::test]
+    async fn a_file_without_entries_lets_no_client_in() {
+        let auth = authenticator(&[("default", "admin")]);
+        let root = auth.check(b"", PASSWORD, peer()).await.unwrap();
+        auth.replace(parsed("[[namespace]]\nname = 'main'\n"));
+        assert!(auth.directory().is_empty() && !auth.holds(&root));
+        let secret = TokenSecret::new(&[7; 32]);
+        for (user, password) in [
+            (&b""[..], &b""[..]),
+            (b"", PASSWORD),
+            (b"default", PASSWORD),
+            (b"", secret.text().as_bytes()),
+            (b"", b"fonnx_00"),
+        ] {
+            let checked = auth.check(user, password, peer()).await;
+            assert!(checked.is_err(), "{user:?} {password:?}");
+        }
+        // Those that members agree on are let in beside it.
+        assert!(auth.replicate(records(1, &[("ci", Role::Read)])));
+        let elsewhere = Some(IpAddr::from([10, 0, 0, 8]));
+        assert!(auth.check(b"ci", PASSWORD, elsewhere).await.is_ok());
+        assert!(!auth.directory().is_empty() && auth.file().is_empty());
     }
 
     #[tokio::test]

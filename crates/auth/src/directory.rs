@@ -232,6 +232,12 @@ impl Directory {
         self.exchange.issuers.iter().find(|it| it.url == url)
     }
 
+    /// Whether it has no user, no token and no issuer. No client can log in by it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.users.is_empty() && self.tokens.len() == 0 && !self.has_issuers()
+    }
+
     /// Whether identities of OIDC issuers may be exchanged for tokens.
     #[must_use]
     pub fn has_issuers(&self) -> bool {

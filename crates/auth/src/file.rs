@@ -134,13 +134,6 @@ impl Directory {
             // Only the first line: the others quote the file.
             message: error.message().lines().next().unwrap_or("").to_owned(),
         })?;
-        if file.user.is_empty() && file.token.is_empty() && file.oidc.is_empty() {
-            return Err(Fault::new(
-                0,
-                "no [[user]], [[token]] or [[oidc]] in it: no client could log in; make a hash with `fonnctl user hash`, or a \
-                 token with `fonnctl token create`",
-            ));
-        }
         let of_users = file.user.iter().map(Inhabitant::user);
         let of_tokens = file.token.iter().map(Inhabitant::token);
         let of_rules = file.oidc.iter().flat_map(IssuerRow::inhabitants);
@@ -346,7 +339,6 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_named_with_its_line_and_never_shows_a_hash() {
-        refused("", "no [[user]], [[token]] or [[oidc]]");
         refused(&row("a b", "read", ""), "line 2: the name `a b`");
         refused(&row("", "read", ""), "expected 1 to 64");
         refused(&row("a:b", "read", ""), "line 2: the name `a:b`");

@@ -2,101 +2,60 @@
 //! are not.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use fonn_base::metrics::Metrics;
+use fonn_base::metrics::striped::Counters;
+use fonn_base::metrics::{Label as _, Metrics};
 
 use super::Authenticator;
 
 /// Tokens that are published by name; of further ones only their sum is.
 const NAMED_MAX: usize = 64;
 
-/// What came of a login by a token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
-pub(super) enum TokenLogin {
-    /// It was let in.
-    Accepted,
-    /// There is no such token.
-    Unknown,
-    /// It has expired.
-    Expired,
-}
-
-impl TokenLogin {
-    const ALL: [(Self, &str); 3] = [
-        (Self::Accepted, "accepted"),
-        (Self::Unknown, "unknown"),
-        (Self::Expired, "expired"),
-    ];
+fonn_base::label! {
+    /// What came of a login by a token.
+    pub(super) enum TokenLogin: "outcome" {
+        /// It was let in.
+        Accepted = "accepted",
+        /// There is no such token.
+        Unknown = "unknown",
+        /// It has expired.
+        Expired = "expired",
+    }
 }
 
 /// Logins by tokens, by what came of them.
-#[derive(Debug, Default)]
-pub(super) struct TokenLogins([AtomicU64; 3]);
+pub(super) type TokenLogins = Counters<{ TokenLogin::ALL.len() }>;
 
-impl TokenLogins {
-    pub(super) fn count(&self, what: TokenLogin) {
-        self.0[what as usize].fetch_add(1, Ordering::Relaxed);
+fonn_base::label! {
+    /// Why the admin port refused a login.
+    pub enum Refused: "reason" {
+        /// No login came, though one is needed.
+        Missing = "missing",
+        /// What came is no login.
+        Malformed = "malformed",
+        /// There is no such user or token, or the password is another one.
+        Wrong = "wrong",
+        /// The token has expired.
+        Expired = "expired",
+        /// Too many attempts wait.
+        Busy = "busy",
     }
-
-    pub(super) fn total(&self, what: TokenLogin) -> u64 {
-        self.0[what as usize].load(Ordering::Relaxed)
-    }
-}
-
-/// Why the admin port refused a login.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
-pub enum Refused {
-    /// No login came, though one is needed.
-    Missing,
-    /// What came is no login.
-    Malformed,
-    /// There is no such user or token, or the password is another one.
-    Wrong,
-    /// The token has expired.
-    Expired,
-    /// Too many attempts wait.
-    Busy,
-}
-
-impl Refused {
-    const ALL: [(Self, &str); 5] = [
-        (Self::Missing, "missing"),
-        (Self::Malformed, "malformed"),
-        (Self::Wrong, "wrong"),
-        (Self::Expired, "expired"),
-        (Self::Busy, "busy"),
-    ];
 }
 
 /// Logins that the admin port refused, by reason.
-#[derive(Debug, Default)]
-pub struct Refusals([AtomicU64; 5]);
-
-impl Refusals {
-    /// Counts one more.
-    pub fn count(&self, why: Refused) {
-        self.0[why as usize].fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn total(&self, why: Refused) -> u64 {
-        self.0[why as usize].load(Ordering::Relaxed)
-    }
-}
+pub(super) type Refusals = Counters<{ Refused::ALL.len() }>;
 
 /// Publishes what there is of `users`; zeros, where there are none.
 pub fn register(metrics: &Metrics, users: Option<Arc<Authenticator>>) {
     metrics.on_scrape(move |snapshot| {
         let users = users.as_deref();
-        for (why, reason) in Refused::ALL {
+        for why in Refused::ALL {
             snapshot.counter(
                 "fonn_admin_logins_refused_total",
                 "Calls and pages of the admin port that were refused because nobody was logged in: no login (`missing`), \
                  none that can be read, a wrong user name, password or token, one that has expired, or too many that wait.",
-                &[("reason", reason)],
-                users.map_or(0, |users| users.refusals().total(why)),
+                &[(Refused::NAME, why.as_str())],
+                users.map_or(0, |users| users.refusals().total(why.index())),
             );
         }
         snapshot.gauge(
@@ -117,13 +76,13 @@ pub fn register(metrics: &Metrics, users: Option<Arc<Authenticator>>) {
             &[],
             users.map_or(0.0, |users| *users.revisions().borrow() as f64),
         );
-        for (what, outcome) in TokenLogin::ALL {
+        for what in TokenLogin::ALL {
             snapshot.counter(
                 "fonn_token_logins_total",
                 "Logins by a token, by what came of them: it was let in (`accepted`), is not known (`unknown`) or has \
                  expired (`expired`). Over HTTP each request is a login.",
-                &[("outcome", outcome)],
-                users.map_or(0, |users| users.token_logins().total(what)),
+                &[(TokenLogin::NAME, what.as_str())],
+                users.map_or(0, |users| users.token_logins().total(what.index())),
             );
         }
         let tokens = users.map_or_else(Vec::new, |users| users.directory().tokens());

@@ -11,6 +11,7 @@ use std::fmt::{self, Write as _};
 use std::str::FromStr;
 
 use ring::digest::{SHA256, digest};
+use ring::rand::{SecureRandom as _, SystemRandom};
 use subtle::ConstantTimeEq;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -42,6 +43,14 @@ impl TokenSecret {
         text.push_str(PREFIX);
         push_hex(&mut text, random);
         Self(text)
+    }
+
+    /// The secret of random bytes that the system gives; `None` if it gives none.
+    #[must_use]
+    pub fn generate() -> Option<Self> {
+        let mut random = Zeroizing::new([0; LEN]);
+        SystemRandom::new().fill(&mut *random).ok()?;
+        Some(Self::new(&random))
     }
 
     /// The text that a client sends.

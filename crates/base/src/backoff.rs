@@ -39,41 +39,6 @@ impl Backoff {
             random.below(bound_ns.saturating_add(1)),
         ))
     }
-
-    /// The waits of one operation, in order.
-    #[must_use]
-    pub fn start(self, random: SplitMix64) -> Delays {
-        Delays {
-            backoff: self,
-            attempt: 0,
-            random,
-        }
-    }
-}
-
-/// The waits of one operation, made by [`Backoff::start`].
-#[derive(Clone, Debug)]
-pub struct Delays {
-    backoff: Backoff,
-    attempt: u32,
-    random: SplitMix64,
-}
-
-impl Delays {
-    /// Starts again with the shortest wait, after a success.
-    pub fn reset(&mut self) {
-        self.attempt = 0;
-    }
-}
-
-impl Iterator for Delays {
-    type Item = Duration;
-
-    fn next(&mut self) -> Option<Duration> {
-        let delay = self.backoff.delay(self.attempt, &mut self.random)?;
-        self.attempt = self.attempt.saturating_add(1);
-        Some(delay)
-    }
 }
 
 #[cfg(test)]
@@ -98,12 +63,11 @@ mod tests {
     }
 
     #[test]
-    fn gives_up_after_the_attempts_and_starts_over_after_a_reset() {
-        let mut delays = BACKOFF.start(SplitMix64::new(3));
-        assert_eq!(delays.by_ref().count(), 12);
-        assert_eq!(delays.next(), None);
-        delays.reset();
-        assert!(delays.next().unwrap() <= BACKOFF.base);
+    fn gives_up_after_the_attempts() {
+        let mut random = SplitMix64::new(3);
+        let mut is_over = |attempt| BACKOFF.delay(attempt, &mut random).is_none();
+        assert!(!is_over(0) && !is_over(11));
+        assert!(is_over(12) && is_over(u32::MAX));
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod in_force;
 mod origin;
 mod watch;
 
+use std::error::Error as _;
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -21,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::ArgMatches;
+use clap::error::ContextKind;
 use toml::de::DeTable;
 #[doc(hidden)]
 pub use toml::{de::Error as FileFault, from_str as from_text};
@@ -411,9 +413,26 @@ where
             ErrorKind::DisplayHelp
             | ErrorKind::DisplayVersion
             | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => Early::Info(text),
-            _ => Early::Bad(ConfigError::Usage(one_sentence(&text))),
+            _ => {
+                let text = without_login(&error).unwrap_or_else(|| one_sentence(&text));
+                Early::Bad(ConfigError::Usage(text))
+            }
         }
     })
+}
+
+/// What clap says of a value that is not accepted, without the value if that has an `@`: it may be
+/// a URL with a password.
+fn without_login(error: &clap::Error) -> Option<String> {
+    let refused = |kind| error.get(kind).map(ToString::to_string);
+    if !refused(ContextKind::InvalidValue)?.contains('@') {
+        return None;
+    }
+    let arg = refused(ContextKind::InvalidArg)?;
+    let why = error
+        .source()
+        .map_or_else(String::new, |why| format!(": {why}"));
+    Some(format!("invalid value for '{arg}'{why}"))
 }
 
 /// What clap says, without its prefix, its usage and its reference to `--help`, on one line.

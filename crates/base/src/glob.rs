@@ -3,38 +3,74 @@
 //! `*` any run of bytes, `?` any byte, `[abc]`, `[a-z]`, `[^a]` a byte of a class, `\` takes the
 //! next byte as it is. As in Redis, an unclosed class ends with the pattern.
 
-/// Whether all of `text` matches `pattern`.
-///
-/// Runs in time proportional to the product of both lengths at worst, without recursion: only the
-/// last `*` is ever tried again.
+/// Whether all of `text` matches `pattern`. It takes as many steps as a [`Matching`].
 #[must_use]
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
-    let (mut rest, mut input) = (pattern, text);
-    let mut retry: Option<(&[u8], &[u8])> = None;
+    let mut matching = Matching::new(pattern, text);
     loop {
-        if let [b'*', after @ ..] = rest {
-            rest = after;
-            retry = Some((after, input));
-            continue;
+        let mut steps = usize::MAX;
+        if let Some(is_match) = matching.advance(&mut steps) {
+            return is_match;
         }
-        match (rest.is_empty(), input.split_first()) {
-            (true, None) => return true,
-            (false, Some((byte, after))) => {
-                if let Some(left) = match_one(rest, *byte) {
-                    (rest, input) = (left, after);
-                    continue;
+    }
+}
+
+/// The matching of a text against a pattern, which can be interrupted.
+///
+/// It takes as many steps as the product of both lengths at worst, without recursion: only the last
+/// `*` is ever tried again.
+#[derive(Debug)]
+pub struct Matching<'m> {
+    /// What is left of pattern and text.
+    rest: &'m [u8],
+    input: &'m [u8],
+    /// What is behind the last `*`, and the text that it was tried on last.
+    retry: Option<(&'m [u8], &'m [u8])>,
+}
+
+impl<'m> Matching<'m> {
+    /// Whether all of `text` matches `pattern`, to be found out.
+    #[must_use]
+    pub fn new(pattern: &'m [u8], text: &'m [u8]) -> Self {
+        Self {
+            rest: pattern,
+            input: text,
+            retry: None,
+        }
+    }
+
+    /// Goes on until the answer is known. None if that takes more than `steps`, which are counted
+    /// down. A step looks at one byte of the pattern.
+    pub fn advance(&mut self, steps: &mut usize) -> Option<bool> {
+        while *steps > 0 {
+            if let [b'*', after @ ..] = self.rest {
+                self.rest = after;
+                self.retry = Some((after, self.input));
+                *steps -= 1;
+                continue;
+            }
+            match (self.rest.is_empty(), self.input.split_first()) {
+                (true, None) => return Some(true),
+                (false, Some((byte, after))) => {
+                    let (is_match, left) = match_one(self.rest, *byte);
+                    *steps = steps.saturating_sub(self.rest.len() - left.len());
+                    if is_match {
+                        (self.rest, self.input) = (left, after);
+                        continue;
+                    }
                 }
+                _ => *steps -= 1,
             }
-            _ => {}
-        }
-        // The last star takes one byte more.
-        match retry {
-            Some((after_star, [_, from @ ..])) => {
-                retry = Some((after_star, from));
-                (rest, input) = (after_star, from);
+            // The last star takes one byte more.
+            match self.retry {
+                Some((after_star, [_, from @ ..])) => {
+                    self.retry = Some((after_star, from));
+                    (self.rest, self.input) = (after_star, from);
+                }
+                _ => return Some(false),
             }
-            _ => return false,
         }
+        None
     }
 }
 
@@ -57,20 +93,20 @@ pub fn literal_prefix(pattern: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Matches one byte against the first element of a pattern that is not a star; the rest of the
-/// pattern if it does.
-fn match_one(pattern: &[u8], byte: u8) -> Option<&[u8]> {
+/// Whether one byte matches the first element of a pattern that is not a star, and what is behind
+/// the element.
+fn match_one(pattern: &[u8], byte: u8) -> (bool, &[u8]) {
     match pattern {
-        [b'?', rest @ ..] => Some(rest),
-        [b'\\', literal, rest @ ..] => (*literal == byte).then_some(rest),
+        [b'?', rest @ ..] => (true, rest),
+        [b'\\', literal, rest @ ..] => (*literal == byte, rest),
         [b'[', rest @ ..] => match_class(rest, byte),
-        [literal, rest @ ..] => (*literal == byte).then_some(rest),
-        [] => None,
+        [literal, rest @ ..] => (*literal == byte, rest),
+        [] => (false, &[]),
     }
 }
 
-/// Matches a byte against a class whose `[` is behind us.
-fn match_class(class: &[u8], byte: u8) -> Option<&[u8]> {
+/// As [`match_one`], for a class whose `[` is behind us.
+fn match_class(class: &[u8], byte: u8) -> (bool, &[u8]) {
     let (negated, mut rest) = match class {
         [b'^', rest @ ..] => (true, rest),
         _ => (false, class),
@@ -97,12 +133,26 @@ fn match_class(class: &[u8], byte: u8) -> Option<&[u8]> {
             }
         }
     }
-    (found != negated).then_some(rest)
+    (found != negated, rest)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{literal_prefix, matches};
+    use super::{Matching, literal_prefix, matches};
+
+    /// The same, interrupted after each few steps; and how many steps it took.
+    fn matches_in_steps(pattern: &[u8], text: &[u8], steps_max: usize) -> (bool, usize) {
+        let (mut matching, mut taken) = (Matching::new(pattern, text), 0);
+        loop {
+            let mut steps = steps_max;
+            let is_match = matching.advance(&mut steps);
+            taken += steps_max - steps;
+            match is_match {
+                Some(is_match) => return (is_match, taken),
+                None => assert_eq!(steps, 0),
+            }
+        }
+    }
 
     #[test]
     fn patterns_match_as_in_redis() {
@@ -126,12 +176,21 @@ mod tests {
             ("[ab", "a", true),
             ("a]", "a]", true),
         ] {
-            assert_eq!(
-                matches(pattern.as_bytes(), text.as_bytes()),
-                expected,
-                "{pattern} {text}"
-            );
+            let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
+            let name = pattern.escape_ascii();
+            assert_eq!(matches(pattern, text), expected, "{name}");
+            for steps_max in 1..10 {
+                let (is_match, _) = matches_in_steps(pattern, text, steps_max);
+                assert_eq!(is_match, expected, "{name}");
+            }
         }
+    }
+
+    #[test]
+    fn all_bytes_of_a_class_are_counted() {
+        let pattern = [&b"*["[..], &[b'a'; 100], b"]x"].concat();
+        let (is_match, taken) = matches_in_steps(&pattern, &[b'b'; 50], usize::MAX);
+        assert!(!is_match && taken >= 50 * 102, "{taken}");
     }
 
     #[test]

@@ -12,10 +12,8 @@ use std::num::NonZeroUsize;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::thread;
-use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
@@ -48,15 +46,12 @@ pub struct BlockingPool {
 struct Shared {
     name: &'static str,
     queue_max: usize,
-    rejected: AtomicU64,
     state: Mutex<State>,
     job_ready: Condvar,
-    thread_gone: Condvar,
 }
 
 struct State {
     queue: VecDeque<Job>,
-    threads: usize,
     open: bool,
 }
 
@@ -64,7 +59,8 @@ struct Closer(Arc<Shared>);
 
 impl Drop for Closer {
     fn drop(&mut self) {
-        self.0.close();
+        self.0.state.lock().open = false;
+        self.0.job_ready.notify_all();
     }
 }
 
@@ -87,14 +83,11 @@ impl BlockingPool {
         let shared = Arc::new(Shared {
             name,
             queue_max,
-            rejected: AtomicU64::new(0),
             state: Mutex::new(State {
                 queue: VecDeque::new(),
-                threads: 0,
                 open: true,
             }),
             job_ready: Condvar::new(),
-            thread_gone: Condvar::new(),
         });
         let pool = Self {
             _closer: Arc::new(Closer(Arc::clone(&shared))),
@@ -102,14 +95,9 @@ impl BlockingPool {
         };
         for index in 0..threads.get() {
             let shared = Arc::clone(&pool.shared);
-            pool.shared.state.lock().threads += 1;
-            let started = thread::Builder::new()
+            thread::Builder::new()
                 .name(format!("{name}-{index}"))
-                .spawn(move || shared.work());
-            if let Err(error) = started {
-                pool.shared.state.lock().threads -= 1;
-                return Err(error);
-            }
+                .spawn(move || shared.work())?;
         }
         Ok(pool)
     }
@@ -143,7 +131,6 @@ impl BlockingPool {
             return Err(PoolError::Closed);
         }
         if state.queue.len() >= self.shared.queue_max {
-            self.shared.rejected.fetch_add(1, Ordering::Relaxed);
             return Err(PoolError::Busy);
         }
         state.queue.push_back(job);
@@ -163,44 +150,9 @@ impl BlockingPool {
     pub fn capacity(&self) -> usize {
         self.shared.queue_max
     }
-
-    /// Jobs refused because the queue was full, since the start.
-    #[must_use]
-    pub fn rejected(&self) -> u64 {
-        self.shared.rejected.load(Ordering::Relaxed)
-    }
-
-    /// Accepts no more jobs; those in the queue are still run.
-    pub fn close(&self) {
-        self.shared.close();
-    }
-
-    /// Closes the pool and blocks until the queue is empty and every thread has ended, or until
-    /// `deadline`. Returns whether all have ended. Not for a thread of the pool itself.
-    #[must_use]
-    pub fn join(&self, deadline: Instant) -> bool {
-        self.close();
-        let mut state = self.shared.state.lock();
-        while state.threads > 0 {
-            if self
-                .shared
-                .thread_gone
-                .wait_until(&mut state, deadline)
-                .timed_out()
-            {
-                return state.threads == 0;
-            }
-        }
-        true
-    }
 }
 
 impl Shared {
-    fn close(&self) {
-        self.state.lock().open = false;
-        self.job_ready.notify_all();
-    }
-
     fn work(&self) {
         let mut state = self.state.lock();
         loop {
@@ -214,8 +166,6 @@ impl Shared {
                 break;
             }
         }
-        state.threads -= 1;
-        self.thread_gone.notify_all();
     }
 }
 
@@ -223,16 +173,6 @@ impl Shared {
 #[derive(Debug)]
 #[must_use = "await it, or drop it on purpose"]
 pub struct Pending<T>(oneshot::Receiver<T>);
-
-impl<T> Pending<T> {
-    /// Blocks until the job is done. Not for a thread of a runtime.
-    ///
-    /// # Errors
-    /// [`PoolError::Panicked`].
-    pub fn wait(self) -> Result<T, PoolError> {
-        self.0.blocking_recv().map_err(|_| PoolError::Panicked)
-    }
-}
 
 impl<T> Future for Pending<T> {
     type Output = Result<T, PoolError>;
@@ -263,16 +203,11 @@ where
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-    use std::time::Duration;
 
     use super::*;
 
     fn pool(threads: usize, queue_max: usize) -> BlockingPool {
         BlockingPool::new("test", NonZeroUsize::new(threads).unwrap(), queue_max).unwrap()
-    }
-
-    fn far() -> Instant {
-        Instant::now() + Duration::from_secs(600)
     }
 
     /// Occupies one thread; returns once it runs. Dropping or using the sender frees it.
@@ -295,13 +230,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_full_queue_answers_busy_and_counts() {
+    async fn a_full_queue_answers_busy() {
         let pool = pool(1, 2);
         let free = occupy(&pool);
         let first = pool.submit(|| 1).unwrap();
         let second = pool.submit(|| 2).unwrap();
         assert_eq!(pool.submit(|| 3).unwrap_err(), PoolError::Busy);
-        assert_eq!((pool.depth(), pool.capacity(), pool.rejected()), (2, 2, 1));
+        assert_eq!((pool.depth(), pool.capacity()), (2, 2));
         free.send(()).unwrap();
         assert_eq!((first.await, second.await), (Ok(1), Ok(2)));
         assert_eq!(pool.depth(), 0);
@@ -316,41 +251,23 @@ mod tests {
     }
 
     #[test]
-    fn closing_runs_what_was_accepted_and_refuses_the_rest() {
+    fn what_was_accepted_runs_when_the_last_clone_is_dropped_and_then_the_threads_end() {
         let pool = pool(1, 8);
+        let shared = Arc::downgrade(&pool.shared);
         let free = occupy(&pool);
         let (tx, rx) = sync_channel(8);
         for index in 0..3 {
             let tx = tx.clone();
             drop(pool.submit(move || tx.send(index).unwrap()));
         }
-        pool.close();
-        assert_eq!(pool.submit(|| ()).unwrap_err(), PoolError::Closed);
-        free.send(()).unwrap();
-        assert!(pool.join(far()));
-        assert_eq!(rx.try_iter().collect::<Vec<_>>(), [0, 1, 2]);
-    }
-
-    #[test]
-    fn join_gives_up_at_the_deadline() {
-        let pool = pool(1, 8);
-        let free = occupy(&pool);
-        assert!(!pool.join(Instant::now() + Duration::from_millis(5)));
-        drop(free);
-        assert!(pool.join(far()));
-    }
-
-    #[test]
-    fn dropping_the_last_clone_ends_the_threads() {
-        let pool = pool(3, 8);
-        let shared = Arc::clone(&pool.shared);
+        drop(tx);
         let clone = pool.clone();
         drop(pool);
-        assert!(clone.submit(|| 5).unwrap().wait() == Ok(5));
         drop(clone);
-        let mut state = shared.state.lock();
-        while state.threads > 0 {
-            assert!(!shared.thread_gone.wait_until(&mut state, far()).timed_out());
+        free.send(()).unwrap();
+        assert_eq!(rx.iter().collect::<Vec<_>>(), [0, 1, 2]);
+        while shared.strong_count() > 0 {
+            thread::yield_now();
         }
     }
 }

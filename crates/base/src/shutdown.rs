@@ -8,8 +8,6 @@ use std::time::{Duration, Instant};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::config::EXIT_FAILURE;
-
 /// Makes a token that is not requested yet, and what requests it.
 #[must_use]
 pub fn channel() -> (ShutdownTrigger, Shutdown) {
@@ -37,15 +35,9 @@ impl ShutdownTrigger {
             first
         })
     }
-
-    /// A token of this trigger.
-    #[must_use]
-    pub fn subscribe(&self) -> Shutdown {
-        Shutdown(self.0.subscribe())
-    }
 }
 
-/// Tells whether and until when to stop; cheap to clone, usable from any runtime or thread.
+/// Tells when to stop, and by when; cheap to clone, usable from any runtime or thread.
 #[derive(Clone, Debug)]
 pub struct Shutdown(watch::Receiver<Option<Instant>>);
 
@@ -59,36 +51,16 @@ impl Shutdown {
         let _ = self.0.clone().wait_for(Option::is_some).await;
     }
 
-    /// Whether the stop is requested.
-    #[must_use]
-    pub fn is_requested(&self) -> bool {
-        self.0.borrow().is_some() || self.0.has_changed().is_err()
-    }
-
-    /// When everything must have stopped; `None` before the request.
-    #[must_use]
-    pub fn deadline(&self) -> Option<Instant> {
-        *self.0.borrow()
-    }
-
-    /// The time that is left: `None` before the request, zero past the deadline.
-    #[must_use]
-    pub fn remaining(&self) -> Option<Duration> {
-        match self.deadline() {
-            Some(deadline) => Some(deadline.saturating_duration_since(Instant::now())),
-            None => self.is_requested().then_some(Duration::ZERO),
-        }
-    }
-
     /// Waits until the deadline has passed; forever before the request.
     ///
     /// # Cancel safety
     /// Cancelling it loses nothing.
     pub async fn overdue(&self) {
         self.requested().await;
-        match self.remaining() {
-            Some(left) => tokio::time::sleep(left).await,
-            None => future::pending().await,
+        // Without a trigger that is left there is neither a deadline nor time.
+        let deadline = *self.0.borrow();
+        if let Some(deadline) = deadline {
+            tokio::time::sleep(deadline.saturating_duration_since(Instant::now())).await;
         }
     }
 }
@@ -133,17 +105,6 @@ impl StopSignals {
                 return name;
             }
         }
-    }
-
-    /// Requests the stop at the first signal and ends the process at the second one, with exit code
-    /// 1: an operator that asks twice does not want to wait.
-    pub async fn run(mut self, trigger: ShutdownTrigger, grace: Duration) {
-        let name = self.recv().await;
-        tracing::info!(signal = name, grace_secs = grace.as_secs(), "stopping");
-        trigger.request(grace);
-        let name = self.recv().await;
-        tracing::warn!(signal = name, "second signal, leaving at once");
-        std::process::exit(i32::from(EXIT_FAILURE));
     }
 }
 
@@ -200,13 +161,11 @@ mod tests {
     fn every_token_sees_the_first_request_and_its_deadline() {
         let (trigger, shutdown) = channel();
         let other = shutdown.clone();
-        assert!(!shutdown.is_requested() && shutdown.deadline().is_none());
-        assert_eq!(shutdown.remaining(), None);
         assert!(trigger.request(LONG));
-        let deadline = shutdown.deadline().unwrap();
+        let deadline = *shutdown.0.borrow();
+        assert!(deadline.is_some());
         assert!(!trigger.clone().request(Duration::ZERO));
-        assert_eq!(trigger.subscribe().deadline(), Some(deadline));
-        assert!(other.is_requested() && other.remaining().unwrap() <= LONG);
+        assert_eq!(*other.0.borrow(), deadline);
         block_on(other.requested());
     }
 
@@ -221,17 +180,17 @@ mod tests {
     #[test]
     fn overdue_comes_after_the_grace() {
         let (trigger, shutdown) = channel();
-        trigger.request(Duration::from_millis(5));
+        let (begun, grace) = (Instant::now(), Duration::from_millis(5));
+        trigger.request(grace);
         block_on(shutdown.overdue());
-        assert_eq!(shutdown.remaining(), Some(Duration::ZERO));
+        assert!(begun.elapsed() >= grace);
     }
 
     #[test]
     fn a_lost_trigger_counts_as_a_request() {
         let (trigger, shutdown) = channel();
         drop(trigger);
-        assert!(shutdown.is_requested());
-        assert_eq!(shutdown.remaining(), Some(Duration::ZERO));
+        block_on(shutdown.requested());
         block_on(shutdown.overdue());
     }
 
@@ -239,7 +198,7 @@ mod tests {
     fn an_endless_grace_is_possible() {
         let (trigger, shutdown) = channel();
         assert!(trigger.request(Duration::MAX));
-        assert!(shutdown.remaining().unwrap() > LONG);
+        assert!(shutdown.0.borrow().unwrap() > Instant::now() + LONG);
     }
 
     #[test]
@@ -251,7 +210,6 @@ mod tests {
         });
     }
 
-    /// In a child process, since signals reach a whole process.
     #[test]
     fn signals_within_half_a_second_of_a_request_belong_to_it() {
         let (mut requested, begin) = (None, Instant::now());
@@ -261,40 +219,5 @@ mod tests {
             told,
             [true, false, false, false, true, false, false, true, true]
         );
-    }
-
-    #[test]
-    fn first_signal_requests_and_second_one_exits() {
-        const CHILD: &str = "FONN_RUNTIME_TEST_SIGNALS";
-        if std::env::var_os(CHILD).is_some() {
-            block_on(async {
-                let (trigger, shutdown) = channel();
-                let signals = StopSignals::install().unwrap();
-                let run = signals.run(trigger, LONG);
-                let script = async {
-                    kill_process(getpid(), Kill::TERM).unwrap();
-                    shutdown.requested().await;
-                    assert!(shutdown.remaining().unwrap() > LONG / 2);
-                    // Not captured as what `eprintln` writes.
-                    std::io::Write::write_all(&mut io::stderr(), b"still here").unwrap();
-                    // Those of the first half second belong to the first one.
-                    loop {
-                        kill_process(getpid(), Kill::INT).unwrap();
-                        tokio::time::sleep(SAME_REQUEST / 5).await;
-                    }
-                };
-                tokio::join!(run, script);
-            });
-        }
-        let name = "shutdown::tests::first_signal_requests_and_second_one_exits";
-        let child = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", name])
-            .env(CHILD, "1")
-            .output()
-            .unwrap();
-        let told = String::from_utf8_lossy(&child.stderr);
-        assert!(told.contains("still here"), "{told}");
-        // A failed assertion in the child would end it with the test harness's code 101.
-        assert_eq!(child.status.code(), Some(i32::from(EXIT_FAILURE)));
     }
 }

@@ -25,7 +25,7 @@ use super::login::Login;
 /// Until the connection stands.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Until a call is answered; for a stream, until it begins.
-const CALL_TIMEOUT: Duration = Duration::from_secs(60);
+const CALL_TIMEOUT: Duration = fonn_admin::ANSWER_TIMEOUT;
 
 /// How to call a node; None without TLS.
 pub(super) fn tls_config(

@@ -4,14 +4,13 @@
 //! change never leaves a file that a server would refuse. The secret is printed once, after its
 //! entry is on disk, and is kept nowhere.
 
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
 use fonn_auth::{Directory, Expiry, ListedToken, TokenSecret};
 use fonn_base::clock::Clock;
-use rustix::rand::{GetRandomFlags, getrandom};
 use serde::Serialize;
 use toml_edit::{ArrayOfTables, DocumentMut, Item, Table as Entry, value};
 
@@ -56,10 +55,8 @@ struct Revoked<'r> {
 
 /// Makes a token, adds its entry to the file, and shows its secret.
 pub(super) fn create(args: &CreateToken, output: &Output) -> Result<Verdict, CtlError> {
-    let mut random = [0; 32];
-    fill_random(&mut random)
-        .map_err(|error| CtlError::Input(format!("the system gives no random bytes: {error}")))?;
-    let secret = TokenSecret::new(&random);
+    let secret = TokenSecret::generate()
+        .ok_or_else(|| CtlError::Input("the system gives no random bytes".to_owned()))?;
     let expiry = args
         .ttl
         .map(|ttl| expiry(Clock::system().wall_ms(), u128::from(ttl.as_millis())));
@@ -81,10 +78,7 @@ pub(super) fn create(args: &CreateToken, output: &Output) -> Result<Verdict, Ctl
 pub(super) fn list(args: &ListTokens, output: &Output) -> Result<Verdict, CtlError> {
     let file = UsersFile::open(&args.entry, false)?;
     let now_ms = Clock::system().wall_ms();
-    let tokens = match file.is_without_entries() {
-        true => Vec::new(),
-        false => file.check(&file.text)?.tokens(),
-    };
+    let tokens = file.check(&file.text)?.tokens();
     let tokens = tokens.into_iter().map(|it| row(&it, now_ms)).collect();
     output.show(&List { tokens }, render)?;
     Ok(Verdict::Good)
@@ -94,6 +88,7 @@ pub(super) fn list(args: &ListTokens, output: &Output) -> Result<Verdict, CtlErr
 pub(super) fn revoke(args: &RevokeToken, output: &Output) -> Result<Verdict, CtlError> {
     let file = UsersFile::open(&args.entry, false)?;
     let text = without_token(&file.text, &args.name).map_err(|why| file.refused(&why))?;
+    file.check(&text)?;
     file.replace(&text)?;
     let revoked = Revoked {
         revoked: &args.name,
@@ -146,14 +141,6 @@ fn expiry(now_ms: u64, ttl_ms: u128) -> Result<Expiry, CtlError> {
     let at_ms = (u128::from(now_ms) + ttl_ms).div_ceil(1000) * 1000;
     let at_ms = u64::try_from(at_ms).unwrap_or(u64::MAX);
     Expiry::from_unix_ms(at_ms).map_err(|error| CtlError::Input(format!("--ttl: {error}")))
-}
-
-fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
-    let mut filled = 0;
-    while filled < bytes.len() {
-        filled += getrandom(&mut bytes[filled..], GetRandomFlags::empty())?;
-    }
-    Ok(())
 }
 
 /// A text that begins with `text` and has the entry of a token besides. The file is only appended
@@ -275,13 +262,6 @@ impl UsersFile {
         self.refused(&format!("cannot write the file: {error}"))
     }
 
-    /// Whether there is nothing in it that a server could go by: a new file, or what a revocation
-    /// left.
-    fn is_without_entries(&self) -> bool {
-        let document = self.text.parse::<DocumentMut>();
-        document.is_ok_and(|it| it.iter().next().is_none())
-    }
-
     /// What a server makes of a text in the place of this file's.
     fn check(&self, text: &str) -> Result<Directory, CtlError> {
         Directory::of_text(text, &self.path).map_err(|error| CtlError::Input(error.to_string()))
@@ -290,12 +270,14 @@ impl UsersFile {
     /// Appends what `text` has besides that of the file.
     fn append(&mut self, text: &str) -> Result<(), CtlError> {
         let added = text.get(self.text.len()..).unwrap_or_default();
-        let written = self.file.write_all(added.as_bytes());
-        let written = written.and_then(|()| self.file.sync_all());
+        let written = append_or_undo(&mut self.file, self.text.len() as u64, |file| {
+            file.write_all(added.as_bytes())?;
+            file.sync_all()
+        });
         written.map_err(|error| self.failed(&error))
     }
 
-    /// Puts a file with another text in its place, at once, with the same permissions.
+    /// Puts a file with another text in its place, at once, with the same owner and permissions.
     fn replace(&self, text: &str) -> Result<(), CtlError> {
         let name = self.target.file_name().unwrap_or_default();
         let mut temporary = name.to_owned();
@@ -310,7 +292,7 @@ impl UsersFile {
     }
 
     fn write_beside(&self, temporary: &Path, text: &str) -> io::Result<()> {
-        let mode = self.file.metadata()?.permissions().mode() & 0o777;
+        let replaced = self.file.metadata()?;
         let mut options = OpenOptions::new();
         let mut file = options
             .write(true)
@@ -318,10 +300,38 @@ impl UsersFile {
             .mode(0o600)
             .open(temporary)?;
         file.write_all(text.as_bytes())?;
-        file.set_permissions(Permissions::from_mode(mode))?;
+        // The servers may read it as members of its group.
+        keep_owner(&file, &replaced)?;
+        file.set_permissions(Permissions::from_mode(replaced.mode() & 0o777))?;
         file.sync_all()?;
         std::fs::rename(temporary, &self.target)
     }
+}
+
+/// Appends to a file of this length. What an error leaves of it is cut off: servers would refuse a
+/// file with a part of an entry.
+fn append_or_undo(
+    file: &mut File,
+    len: u64,
+    append: impl FnOnce(&mut File) -> io::Result<()>,
+) -> io::Result<()> {
+    append(file).inspect_err(|_| {
+        // The first error is the one to report.
+        let _ = file.set_len(len);
+    })
+}
+
+/// Gives a new file the owner and the group of the file that it replaces.
+fn keep_owner(file: &File, replaced: &Metadata) -> io::Result<()> {
+    let owner = |it: &Metadata| (it.uid(), it.gid());
+    let (uid, gid) = owner(replaced);
+    if owner(&file.metadata()?) == (uid, gid) {
+        return Ok(());
+    }
+    fchown(file, Some(uid), Some(gid)).map_err(|error| {
+        let message = format!("its owner {uid} and group {gid} cannot be kept: {error}");
+        io::Error::new(error.kind(), message)
+    })
 }
 
 #[cfg(test)]
@@ -380,7 +390,43 @@ mod tests {
         assert!(gone.contains("there is no token `nightly`"), "{gone}");
         // The last one may go too; nothing but the file is left.
         revoke(&of("weekly"), &quiet()).unwrap();
+        assert_eq!(names(), [""; 0], "servers accept the file");
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn the_owner_of_the_file_stays_when_a_token_is_revoked() {
+        const OWNER: (u32, u32) = (4711, 4712);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("users.toml");
+        create(&wanted("a", &path), &quiet()).unwrap();
+        // Only root can give a file away.
+        let is_root = std::os::unix::fs::chown(&path, Some(OWNER.0), Some(OWNER.1)).is_ok();
+        let owner = || {
+            let metadata = path.metadata().unwrap();
+            (metadata.uid(), metadata.gid())
+        };
+        let before = owner();
+        assert_eq!(before == OWNER, is_root);
+        let revoked = RevokeToken {
+            name: "a".to_owned(),
+            entry: path.clone(),
+            yes: true,
+        };
+        revoke(&revoked, &quiet()).unwrap();
+        assert_eq!(owner(), before);
+    }
+
+    #[test]
+    fn an_entry_that_is_not_written_whole_is_taken_back() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"[[token]]\n").unwrap();
+        let full = append_or_undo(&mut file, 10, |file| {
+            file.write_all(b"[[tok")?;
+            Err(io::ErrorKind::StorageFull.into())
+        });
+        assert_eq!(full.unwrap_err().kind(), io::ErrorKind::StorageFull);
+        assert_eq!(file.metadata().unwrap().len(), 10);
     }
 
     #[test]
@@ -408,6 +454,30 @@ mod tests {
             assert!(create(&wanted("a", &path), &quiet()).is_err(), "{bad}");
             assert_eq!(std::fs::read_to_string(&path).unwrap(), bad);
         }
+    }
+
+    #[test]
+    fn a_token_is_not_revoked_if_servers_would_refuse_the_file_then() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("users.toml");
+        std::fs::write(&path, "").unwrap();
+        create(&wanted("a", &path), &quiet()).unwrap();
+        let mut text = std::fs::read_to_string(&path).unwrap();
+        // `main` is there because of the token alone.
+        text.push_str("[[namespace]]\nname = 'pull'\nbase = 'main'\n");
+        std::fs::write(&path, &text).unwrap();
+        let revoked = RevokeToken {
+            name: "a".to_owned(),
+            entry: path.clone(),
+            yes: true,
+        };
+        let refused = revoke(&revoked, &quiet()).unwrap_err().to_string();
+        assert!(
+            refused.contains("no user is in namespace `main`"),
+            "{refused}"
+        );
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 
     #[test]

@@ -125,12 +125,17 @@ impl Verifier {
 }
 
 impl Kept {
-    /// The keys, fetched if they are not fresh.
+    /// The keys, fetched if they are not fresh. While one task fetches them, all others go by those
+    /// that are kept: an issuer that does not answer delays no more than one token.
     async fn current(&self, issuer: &Issuer) -> Result<Arc<KeySet>, FetchError> {
         if let Some(keys) = self.younger_than(KEYS_FRESH) {
             return Ok(keys);
         }
-        let turn = self.fetching.lock().await;
+        let turn = match (self.fetching.try_lock(), self.younger_than(KEYS_KEPT)) {
+            (Ok(turn), _) => turn,
+            (Err(_), Some(keys)) => return Ok(keys),
+            (Err(_), None) => self.fetching.lock().await,
+        };
         // Another task may have fetched them meanwhile.
         if let Some(keys) = self.younger_than(KEYS_FRESH) {
             return Ok(keys);

@@ -87,6 +87,8 @@ fn prepare(
         Ok(log) => log,
         Err(error) => return Err((Box::new(error), EXIT_FAILURE)),
     };
+    // The files were read before there was a log.
+    common.security.warn_of_no_logins(&security);
     Ok(Prepared {
         security,
         files,

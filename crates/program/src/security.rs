@@ -206,18 +206,96 @@ impl SecurityConfig {
         FileWatch::new(files.flatten().cloned())
     }
 
-    /// Reads users and certificate again; either stays as it was if its files cannot be used.
-    ///
-    /// # Errors
-    /// As [`SecurityConfig::load`].
-    pub fn reload(&self, security: &Security) -> Result<(), SecurityError> {
-        let users = match (&security.users, &self.users_file) {
-            (Some(users), Some(path)) => Directory::load(path).map(|new| users.replace(new)),
-            _ => Ok(()),
-        };
-        if let Some(tls) = &security.tls {
-            tls.reload()?;
+    /// Reads users and certificates again, each by itself. Those whose files cannot be used stay as
+    /// they were. Logs what became of each, and returns it; of those that stay, as an error.
+    pub fn reload(&self, security: &Security) -> Vec<Result<String, String>> {
+        let users = security.users.as_ref().zip(self.users_file.as_ref());
+        let users = users.map(|(users, path)| -> Result<(), SecurityError> {
+            users.replace(Directory::load(path)?);
+            self.warn_of_no_logins(security);
+            Ok(())
+        });
+        let tls = security.tls.as_ref();
+        let certificates = tls.map(|tls| tls.reload().map_err(SecurityError::from));
+        let outcomes = [("users", users), ("certificates", certificates)];
+        let outcomes = outcomes
+            .into_iter()
+            .filter_map(|(what, it)| Some((what, it?)));
+        let told = outcomes.map(|(what, outcome)| match outcome {
+            Ok(()) => {
+                tracing::info!("{what} were reloaded");
+                Ok(format!("{what} were reloaded"))
+            }
+            Err(error) => {
+                tracing::error!(%error, "{what} stay as they were");
+                Err(format!("{what} stay as they were: {error}"))
+            }
+        });
+        told.collect()
+    }
+
+    /// Warns of a users file by which no client can log in.
+    pub(crate) fn warn_of_no_logins(&self, security: &Security) {
+        if let (Some(users), Some(path)) = (&security.users, &self.users_file)
+            && users.file().is_empty()
+        {
+            tracing::warn!(
+                file = %path.display(),
+                "the users file has no [[user]], [[token]] or [[oidc]], so no client can log in by it: make a hash with \
+                 `fonnctl user hash`, or a token with `fonnctl token create`"
+            );
         }
-        Ok(users?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fonn_auth::testing::{Authority, FAR, row};
+
+    use super::*;
+
+    #[test]
+    fn users_and_certificates_are_reloaded_each_by_itself() {
+        let dir = tempfile::tempdir().unwrap();
+        let users_file = dir.path().join("users.toml");
+        let files = Authority::new().files(dir.path(), "n1", FAR);
+        let config = SecurityConfig {
+            users_file: Some(users_file.clone()),
+            tls: Some(files.clone()),
+        };
+        std::fs::write(&users_file, row("ci", "read", "")).unwrap();
+        let security = config.load(false).unwrap();
+        let is_there = |name: &str| {
+            let users = security.users.as_ref().unwrap().list();
+            users.iter().any(|it| it.name == name)
+        };
+
+        // The certificate is broken, the users are not.
+        let certificate = std::fs::read(&files.cert).unwrap();
+        std::fs::write(&files.cert, "no certificate").unwrap();
+        std::fs::write(&users_file, row("dev", "read", "")).unwrap();
+        let told = config.reload(&security);
+        assert!(is_there("dev") && !is_there("ci"));
+        assert_eq!(told[0], Ok("users were reloaded".to_owned()));
+        let kept = told[1].as_ref().unwrap_err();
+        assert!(
+            kept.starts_with("certificates stay as they were: --tls-cert"),
+            "{kept}"
+        );
+
+        // Both are broken, and both are told.
+        std::fs::write(&users_file, "colour = 1").unwrap();
+        let told = config.reload(&security);
+        assert!(told[0].as_ref().unwrap_err().contains("users.toml, line 1"));
+        assert!(told[1].is_err() && is_there("dev"));
+
+        // A file without entries is one by which no client can log in.
+        std::fs::write(&files.cert, certificate).unwrap();
+        std::fs::write(&users_file, "").unwrap();
+        let told = config.reload(&security);
+        assert_eq!(told[0], Ok("users were reloaded".to_owned()));
+        assert_eq!(told[1], Ok("certificates were reloaded".to_owned()));
+        assert!(security.users.as_ref().unwrap().directory().is_empty());
+        assert!(config.proves_clients() && config.load(false).unwrap().users.is_some());
     }
 }

@@ -11,13 +11,19 @@ use tonic::{Request, Response, Status, async_trait};
 use super::Admin;
 use fonn_membership::Cluster;
 use fonn_membership::map::Map;
-use fonn_membership::state::Change;
+use fonn_membership::state::{Change, DOWN_AFTER_MS};
 
 /// How long an agreement may take: an election and then some.
 const CHANGE_DEADLINE: Duration = Duration::from_secs(10);
 /// How long this member may be behind what was agreed on, and the members may copy slots, before
 /// the caller is told.
 const FOLLOW_DEADLINE: Duration = Duration::from_secs(2);
+
+// A change is answered before its caller gives up, also where members may be silent the longest.
+const _: () = assert!(
+    CHANGE_DEADLINE.as_secs() + FOLLOW_DEADLINE.as_secs() + *DOWN_AFTER_MS.end() as u64 / 1000
+        < fonn_admin::ANSWER_TIMEOUT.as_secs()
+);
 
 /// The service.
 pub(super) struct MembershipService(pub Admin);

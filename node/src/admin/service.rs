@@ -21,7 +21,7 @@ use tonic::{Request, Response, Status, async_trait};
 use super::caller::Caller;
 use super::cold::ColdLocation;
 use super::warm::{self, Wanted};
-use super::{Admin, namespaces, purge, status};
+use super::{Admin, codecs, namespaces, purge, status};
 use crate::engine::{Acks, Engine, Job, Located};
 use fonn_membership::Cluster;
 
@@ -234,7 +234,7 @@ impl admin_server::Admin for AdminService {
             peer: "admin",
             local: None,
             space: space(namespace, request.database.unwrap_or_default())?,
-            is_routed: false,
+            routed_by: None,
             is_confined: false,
             base: None,
             writer: WriterId::NONE,
@@ -362,9 +362,15 @@ impl admin_server::Admin for AdminService {
     ) -> Result<Response<SetCodecResponse>, Status> {
         let caller = Caller::of(&self.admin, &request)?;
         let request = request.into_inner();
-        let codecs = &self.admin.node()?.codecs;
-        let set = codecs.set(&request.level, &request.codec);
-        let (previous, codec) = set.map_err(Status::invalid_argument)?;
+        let tiers = &self.admin.node()?.shared.service;
+        let setting = codecs::parse(&tiers.engine, &request.level, &request.codec);
+        let setting = setting.map_err(Status::invalid_argument)?;
+        let live = tiers.live.as_ref();
+        let live = live.ok_or_else(|| Status::unavailable("settings do not change here"))?;
+        let previous = live.set_codec(setting).await.map_err(|_| {
+            Status::unavailable("other settings are being changed, or the node stops: try again")
+        })?;
+        let codec = setting.codec;
         tracing::info!(level = request.level, %previous, %codec, "codec changed by {caller}");
         let level = &request.level;
         let message = format!("codec of {level} was set to {codec}, before {previous}");

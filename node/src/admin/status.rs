@@ -4,7 +4,7 @@ use fonn_base::clock::Clock;
 use fonn_base::size::ByteCount;
 use fonn_proto::grpc::v1::{Count, DiskStatus, LevelCodec, Lookups, RamStatus, StatusResponse};
 
-use super::{Admin, Node, membership};
+use super::{Admin, Node, codecs, membership};
 use crate::stats::Counter;
 
 /// The status; of the cold tier nothing.
@@ -58,7 +58,7 @@ fn fill(status: &mut StatusResponse, node: &Node) {
         hits: Counter::HITS.iter().map(count).collect(),
         misses: Counter::MISSES.iter().map(count).collect(),
     });
-    let (codecs, min_bytes) = codecs(node);
+    let (codecs, min_bytes) = self::codecs(node);
     status.codecs = codecs;
     status.codec_min_bytes = min_bytes;
     status.cluster = node.cluster.as_ref().map(membership::status);
@@ -68,7 +68,7 @@ fn fill(status: &mut StatusResponse, node: &Node) {
 
 /// The codecs of the levels as messages.
 pub(super) fn codecs(node: &Node) -> (Vec<LevelCodec>, u64) {
-    let (levels, min_bytes) = node.codecs.list();
+    let (levels, min_bytes) = codecs::list(&node.shared.service.engine);
     let levels = levels.into_iter().map(|it| LevelCodec {
         level: it.level.to_string(),
         codec: it.choice.to_string(),

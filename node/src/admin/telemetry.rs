@@ -10,7 +10,7 @@ use fonn_admin::Readiness;
 use fonn_base::clock::Clock;
 use fonn_base::events::Events;
 use fonn_base::metrics::Metrics;
-use fonn_base::metrics::history::{self, History};
+use fonn_base::metrics::history::History;
 use fonn_proto::grpc::v1::telemetry_server::TelemetryServer;
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -45,7 +45,7 @@ impl Telemetry {
             metrics,
             readiness,
             events,
-            history: Mutex::new(History::new(history::Options::default())),
+            history: Mutex::default(),
             newest: watch::Sender::new(0),
         }))
     }

@@ -22,22 +22,45 @@ use fonn_base::events::Events;
 use fonn_base::metrics::Metrics;
 use fonn_base::shutdown::{self, ShutdownTrigger};
 use fonn_base::size::{Budget, ByteCount};
+use fonn_base::telemetry::LogFormat;
 use fonn_gateway::ToolsReport;
 use fonn_program::CommonSettings;
 use fonn_proto::grpc::v1::admin_client::AdminClient;
 use fonn_proto::grpc::v1::cold_client::ColdClient;
 use fonn_proto::{Command, ExpirySpec, Redirects, Store, WriterId};
 use tempfile::TempDir;
+use tokio::sync::mpsc;
 
-use super::codecs::Codecs;
 use super::cold::ColdAdmin;
 use super::telemetry::Telemetry;
 use super::{Admin, Node, OfProcess};
+use crate::cli::reload::{Parts, Reload};
 use crate::config::{self, Settings};
 use crate::engine::{Acks, Engine, Job};
-use crate::server::{Shared, Tiers};
+use crate::server::{Identity, LiveSettings, SettingsChange, Shared, Tiers};
 
 const GRACE: Duration = Duration::from_secs(30);
+
+/// Applies changes of settings, as the process does.
+async fn change_settings(
+    engine: Arc<Engine>,
+    config: config::Config,
+    settings: InForce,
+    mut changes: mpsc::Receiver<SettingsChange>,
+) {
+    let (filter, format) = (&config.common.log, LogFormat::Text);
+    let (_, log) = fonn_base::telemetry::build(filter, format, false, std::io::sink);
+    let parts = Parts {
+        engine: &engine,
+        security: &Security::default(),
+        log: &log,
+        events: &Events::new(Clock::system(), 1),
+    };
+    let mut reload = Reload::new([], config, settings, parts);
+    while let Some(change) = changes.recv().await {
+        reload.change(change);
+    }
+}
 
 /// A node's admin port.
 struct Rig {
@@ -127,17 +150,26 @@ impl Rig {
     }
 
     fn open_store(&self, cold: Option<Arc<dyn ColdAdmin>>) {
-        let engine = Arc::clone(&self.engine);
+        let (live, changes) = LiveSettings::new();
+        tokio::spawn(change_settings(
+            Arc::clone(&self.engine),
+            self.config.clone(),
+            self.settings.clone(),
+            changes,
+        ));
+        let tiers = Tiers {
+            engine: Arc::clone(&self.engine),
+            replication: None,
+            views: None,
+            identity: Identity::default(),
+            live: Some(live),
+            users: None,
+        };
         self.admin.open(Node {
-            shared: Shared::new(
-                Tiers::alone(Arc::clone(&engine)),
-                self.settings.clone(),
-                100,
-            ),
+            shared: Shared::new(Arc::new(tiers), self.settings.clone(), 100),
             listeners: vec!["127.0.0.1:11211".to_owned()],
             durability: self.config.durability,
             data_dir: self.config.data_dir.clone(),
-            codecs: Arc::new(Codecs::new(engine, &self.config, self.settings.clone())),
             cold,
             cluster: None,
         });

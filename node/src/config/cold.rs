@@ -31,8 +31,6 @@ pub struct ColdConfig {
     pub region: Region,
     /// After so long a read is a miss.
     pub read_timeout: Duration,
-    /// Whether a read that is unusually slow is sent a second time.
-    pub hedge: bool,
     /// How often others are asked for new segments.
     pub follow: Duration,
     /// What requests cost.
@@ -77,7 +75,6 @@ pub(super) fn resolve(
         spill: settings.spill.unwrap_or_default().0,
         region: settings.region.clone().unwrap_or_default().0,
         read_timeout,
-        hedge: settings.cold_hedge.unwrap_or(false),
         follow,
         prices: settings.cold_prices.unwrap_or_default().0,
     }))
@@ -112,7 +109,6 @@ impl ColdConfig {
             ("spill", Spill(self.spill).to_string()),
             ("region", self.region.to_string()),
             ("cold_read_timeout", format!("{:?}", self.read_timeout)),
-            ("cold_hedge", self.hedge.to_string()),
             ("cold_follow", format!("{:?}", self.follow)),
             ("cold_prices", prices.to_string()),
             (

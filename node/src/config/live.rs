@@ -1,6 +1,7 @@
 //! What of the settings changes while the node runs, and what is told of them.
 
 use fonn_base::config::Setting;
+use fonn_disk_tier::levels::{CodecChoice, Level};
 
 use super::{Config, Settings};
 
@@ -25,6 +26,27 @@ impl Config {
     #[must_use]
     pub fn settings_before(&self, new: &Self) -> Vec<Setting> {
         Setting::all::<Settings>(self.pairs(), &new.pairs(), &LIVE, &self.origins)
+    }
+
+    /// The codec of a level.
+    #[must_use]
+    pub const fn codec(&self, level: Level) -> CodecChoice {
+        match level {
+            Level::Ram => self.codec_ram,
+            Level::Fresh => self.codec_fresh,
+            Level::Compacted => self.codec_compacted,
+            Level::Cold => self.codec_cold,
+        }
+    }
+
+    /// The codec of a level, to be changed.
+    pub const fn codec_mut(&mut self, level: Level) -> &mut CodecChoice {
+        match level {
+            Level::Ram => &mut self.codec_ram,
+            Level::Fresh => &mut self.codec_fresh,
+            Level::Compacted => &mut self.codec_compacted,
+            Level::Cold => &mut self.codec_cold,
+        }
     }
 
     /// Takes over what `new` has of these settings, which change while the node runs.

@@ -272,6 +272,23 @@ fn every_setting_is_told_once_in_the_order_of_help() {
 }
 
 #[test]
+fn credentials_in_the_url_of_the_bucket_are_not_repeated() {
+    let error = from_args(&["--cold-tier", "s3://key:secret@bucket/prefix"]).unwrap_err();
+    assert!(
+        error.contains("--cold-tier") && error.contains("no credentials"),
+        "{error}"
+    );
+    assert!(
+        !error.contains("secret") && !error.contains("key:"),
+        "{error}"
+    );
+    let error = from_file("cold_tier = 's3://key:secret@bucket'")
+        .unwrap_err()
+        .to_string();
+    assert!(!error.contains("secret"), "{error}");
+}
+
+#[test]
 fn what_a_reload_applies_is_in_force_and_the_rest_is_told_for_later() {
     let mut config = from_file("data_dir = \"/a\"\nram_budget = \"64m\"").unwrap();
     let new = "data_dir = \"/b\"\nram_budget = \"32m\"\nthreads = 200\nlog = \"debug\"";

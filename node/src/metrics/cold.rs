@@ -124,16 +124,6 @@ fn counters(snapshot: &mut Snapshot, counts: &fonn_cold_tier::Counts) {
     }
     let mut counter = |name, help, count| snapshot.counter(name, help, &[], count);
     counter(
-        "fonn_cold_hedged_reads_total",
-        "Reads from the bucket that were sent a second time, since they were slow (--cold-hedge).",
-        counts.hedged,
-    );
-    counter(
-        "fonn_cold_hedges_won_total",
-        "Of these, such that the second request answered.",
-        counts.hedges_won,
-    );
-    counter(
         "fonn_cold_spilled_entries_total",
         "Entries that were brought into the bucket.",
         counts.spilled_entries,
@@ -180,7 +170,7 @@ fn counters(snapshot: &mut Snapshot, counts: &fonn_cold_tier::Counts) {
     );
     counter(
         "fonn_cold_vanished_segments_total",
-        "Segments that the bucket does not have any more.",
+        "Segments of the region that the bucket does not have any more although no node deleted them; counted by the node that collects.",
         counts.lost_segments,
     );
     counter(

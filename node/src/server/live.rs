@@ -1,6 +1,8 @@
 //! `CONFIG SET`: settings that change while the node runs. The part of the process that reads the
 //! configuration again for SIGHUP applies them.
 
+use fonn_disk_tier::levels::{CodecChoice, LevelSetting};
+use fonn_proto::Failure;
 use fonn_proto::request::ServerOutcome;
 use fonn_server::{IMMUTABLE, all_immutable, refused_setting, unknown_setting};
 use tokio::sync::{mpsc, oneshot};
@@ -19,13 +21,23 @@ const REDIS_NAMES: [(&str, &str); 2] = [("maxmemory", "ram_budget"), ("loglevel"
 const REDIS_LEVELS: [(&str, &str); 3] =
     [("verbose", "info"), ("notice", "info"), ("warning", "warn")];
 
-/// Settings to change, all or none.
+/// What an administrator changes.
 #[derive(Debug)]
-pub struct SettingsChange {
-    /// Keys of the configuration file, with their values.
-    pub pairs: Vec<(String, String)>,
-    /// Gets the reason if nothing was changed: the key, and what is wrong.
-    pub answer: oneshot::Sender<Result<(), (String, String)>>,
+pub enum SettingsChange {
+    /// Settings, all or none.
+    Set {
+        /// Keys of the configuration file, with their values.
+        pairs: Vec<(String, String)>,
+        /// Gets the reason if nothing was changed: the key, and what is wrong.
+        answer: oneshot::Sender<Result<(), (String, String)>>,
+    },
+    /// The codec of one level.
+    Codec {
+        /// The level, which the node has, and its codec.
+        setting: LevelSetting,
+        /// Gets what was chosen before.
+        answer: oneshot::Sender<CodecChoice>,
+    },
 }
 
 /// Where changes are handed in.
@@ -38,6 +50,28 @@ impl LiveSettings {
     pub fn new() -> (Self, mpsc::Receiver<SettingsChange>) {
         let (tx, rx) = mpsc::channel(QUEUE);
         (Self(tx), rx)
+    }
+
+    /// Changes the codec of a level that the node has. Returns what was chosen before.
+    ///
+    /// # Errors
+    /// [`Failure::Busy`] if many changes wait, [`Failure::Unavailable`] if the node stops.
+    ///
+    /// # Cancel safety
+    /// Cancelling it loses the answer. The codec is changed all the same.
+    pub async fn set_codec(&self, setting: LevelSetting) -> Result<CodecChoice, Failure> {
+        let (answer, answered) = oneshot::channel();
+        self.hand_in(SettingsChange::Codec { setting, answer }, answered)
+            .await
+    }
+
+    async fn hand_in<T>(
+        &self,
+        change: SettingsChange,
+        answered: oneshot::Receiver<T>,
+    ) -> Result<T, Failure> {
+        self.0.try_send(change).map_err(|_| Failure::Busy)?;
+        answered.await.map_err(|_| Failure::Unavailable)
     }
 }
 
@@ -64,17 +98,14 @@ pub(super) async fn change(shared: &Shared, pairs: &[(&[u8], &[u8])]) -> ServerO
         wanted.push((key.to_owned(), spelled(key, value)));
     }
     let (answer, answered) = oneshot::channel();
-    let change = SettingsChange {
+    let change = SettingsChange::Set {
         pairs: wanted,
         answer,
     };
-    if live.0.try_send(change).is_err() {
-        return ServerOutcome::Failed(fonn_proto::Failure::Busy);
-    }
-    match answered.await {
+    match live.hand_in(change, answered).await {
         Ok(Ok(())) => ServerOutcome::Done,
         Ok(Err((key, why))) => refused_setting(key.as_bytes(), &why),
-        Err(_) => ServerOutcome::Failed(fonn_proto::Failure::Unavailable),
+        Err(failure) => ServerOutcome::Failed(failure),
     }
 }
 
@@ -91,17 +122,9 @@ fn key(name: &[u8]) -> Option<&'static str> {
 /// A value as the configuration file spells it.
 fn spelled(key: &str, value: &str) -> String {
     let value = value.to_ascii_lowercase();
-    match key {
-        "log" => {
-            let level = REDIS_LEVELS.iter().find(|(redis, _)| *redis == value);
-            level.map_or(value.clone(), |(_, level)| (*level).to_owned())
-        }
-        // Redis counts `mb` in 1024s, too.
-        "ram_budget" | "disk_budget" | "cold_budget" | "codec_min_bytes" => {
-            value.strip_suffix('b').unwrap_or(&value).to_owned()
-        }
-        _ => value,
-    }
+    let mut levels = REDIS_LEVELS.iter();
+    let level = levels.find(|(redis, _)| key == "log" && *redis == value);
+    level.map_or(value, |(_, level)| (*level).to_owned())
 }
 
 #[cfg(test)]
@@ -116,7 +139,8 @@ mod tests {
         assert_eq!(key(b"listen"), None);
         assert_eq!(spelled("log", "WARNING"), "warn");
         assert_eq!(spelled("log", "debug"), "debug");
-        assert_eq!(spelled("ram_budget", "100MB"), "100m");
+        // Redis counts `mb` in 1024s, too.
+        assert_eq!(spelled("ram_budget", "100MB"), "100mb");
         assert_eq!(spelled("ram_budget", "104857600"), "104857600");
         assert_eq!(spelled("codec", "ram=lz4"), "ram=lz4");
     }

@@ -236,7 +236,7 @@ fn a_users_file_that_is_replaced_is_read_without_a_signal() -> Result<()> {
     std::fs::rename(&new, &guarded.file)?;
     let daemon = guarded.node.daemon()?;
     let log = daemon.log();
-    let is_reloaded = || log.text().contains("users and certificates reloaded");
+    let is_reloaded = || log.text().contains("users were reloaded");
     daemon.wait_until("the reload", Duration::from_secs(60), is_reloaded)?;
     let gone = denied(&guarded.as_user("dev", &["status"])?)?;
     ensure!(gone.contains("wrong user name or password"), "{gone}");

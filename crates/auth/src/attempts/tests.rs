@@ -141,6 +141,18 @@ async fn an_old_password_that_is_repeated_slows_no_client_down_behind_its_addres
     assert!(before.elapsed() < AT_ONCE, "{:?}", before.elapsed());
 }
 
+/// A stranger has another one for each attempt.
+#[tokio::test(start_paused = true)]
+async fn unknown_tokens_of_a_source_are_logged_once_a_minute() {
+    let attempts = Attempts::new().unwrap();
+    let source = Source::of(here());
+    let log_due = |number: u8| attempts.wrong_token(&[number; 32], source);
+    assert_eq!(log_due(0), Some(1));
+    assert!((1..100).all(|number| log_due(number).is_none()));
+    tokio::time::advance(Duration::from_secs(60)).await;
+    assert_eq!(log_due(100), Some(100));
+}
+
 #[tokio::test]
 async fn a_burst_of_one_right_password_is_let_in_whole() {
     let auth = authenticator();

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use rustls::pki_types::CertificateDer;
+use time::{Date, Month, PrimitiveDateTime, Time};
 
 const SEQUENCE: u8 = 0x30;
 const UTC_TIME: u8 = 0x17;
@@ -55,10 +56,10 @@ fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
 /// `YYMMDDHHMMSSZ` or `YYYYMMDDHHMMSSZ`, the only forms that certificates have.
 fn seconds(tag: u8, text: &[u8]) -> Option<u64> {
     let digits = text.strip_suffix(b"Z")?;
-    let number = |at: usize| -> Option<u64> {
+    let number = |at: usize| -> Option<i32> {
         let pair = digits.get(at..at.checked_add(2)?)?;
         match pair.iter().all(u8::is_ascii_digit) {
-            true => Some(u64::from(pair[0] - b'0') * 10 + u64::from(pair[1] - b'0')),
+            true => Some(i32::from(pair[0] - b'0') * 10 + i32::from(pair[1] - b'0')),
             false => None,
         }
     };
@@ -71,26 +72,12 @@ fn seconds(tag: u8, text: &[u8]) -> Option<u64> {
         (GENERALIZED_TIME, 14) => (number(0)? * 100 + number(2)?, 4),
         _ => return None,
     };
-    let (month, day) = (number(at)?, number(at + 2)?);
-    let (hour, minute, second) = (number(at + 4)?, number(at + 6)?, number(at + 8)?);
-    let is_sound = year >= 1970
-        && (1..=12).contains(&month)
-        && (1..=31).contains(&day)
-        && hour < 24
-        && minute < 60
-        && second < 60;
-    is_sound.then(|| ((days(year, month, day) * 24 + hour) * 60 + minute) * 60 + second)
-}
-
-/// Days since 1970-01-01 of a date since then (Howard Hinnant, "chrono-Compatible Low-Level Date
-/// Algorithms").
-fn days(year: u64, month: u64, day: u64) -> u64 {
-    // Years begin in March, so that a leap day is the last of its year.
-    let year = year - u64::from(month <= 2);
-    let month = (month + 9) % 12;
-    let (era, of_era) = (year / 400, year % 400);
-    let of_year = (153 * month + 2) / 5 + day - 1;
-    era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
+    let part = |nth: usize| u8::try_from(number(at + 2 * nth)?).ok();
+    let month = Month::try_from(part(0)?).ok()?;
+    let date = Date::from_calendar_date(year, month, part(1)?).ok()?;
+    let time = Time::from_hms(part(2)?, part(3)?, part(4)?).ok()?;
+    let moment = PrimitiveDateTime::new(date, time).assume_utc();
+    u64::try_from(moment.unix_timestamp()).ok()
 }
 
 #[cfg(test)]
@@ -132,6 +119,7 @@ mod tests {
             b"Z",
             b"20241301000000Z",
             b"20240100000000Z",
+            b"20230229000000Z",
             b"2024010100000Z",
             b"20240101000000",
             b"2024010100000aZ",

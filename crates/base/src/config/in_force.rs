@@ -106,20 +106,7 @@ impl InForce {
         self.0.file.as_deref()
     }
 
-    /// Notes that a setting was changed. One that is not there is not made.
-    pub fn set(&self, key: &str, value: String, origin: Origin, now_ms: u64) {
-        let mut settings = self.0.settings.write();
-        if let Some(setting) = settings.iter_mut().find(|it| it.key == key) {
-            if setting.value != value {
-                setting.changed_at_ms = now_ms;
-            }
-            setting.value = value;
-            setting.origin = origin;
-        }
-    }
-
-    /// Replaces all settings by those that a reload left in force. When each changed last is seen
-    /// here.
+    /// Replaces all settings by those that are in force now. When each changed last is seen here.
     pub fn reload(&self, mut new: Vec<Setting>, now_ms: u64) {
         let mut settings = self.0.settings.write();
         for it in &mut new {
@@ -168,14 +155,18 @@ mod tests {
             ],
             Some(Path::new("/f")),
         );
-        settings.clone().set("c", "4".to_owned(), Origin::Admin, 10);
-        settings.set("d", "5".to_owned(), Origin::Admin, 10);
+        let by_admin = vec![
+            setting("a", "1", Origin::Flag),
+            setting("b", "2", Origin::File),
+            setting("c", "4", Origin::Admin),
+        ];
+        settings.clone().reload(by_admin, 10);
         let told = |at: usize| {
             let it = settings.list().swap_remove(at);
             (it.value, it.origin, it.changed_at_ms)
         };
         assert_eq!(told(2), ("4".to_owned(), Origin::Admin, 10));
-        assert_eq!(settings.pairs().len(), 3, "no key is made");
+        assert_eq!(settings.pairs().len(), 3);
         assert_eq!(settings.file(), Some(Path::new("/f")));
 
         let reloaded = vec![

@@ -210,6 +210,19 @@ fn bad_flags_give_one_sentence_with_flag_value_and_what_is_accepted() {
 }
 
 #[test]
+fn a_bad_flag_with_a_login_is_told_without_it() {
+    let error = usage(&["--ram-budget", "s3://key:secret@bucket"]);
+    assert!(
+        !error.contains("secret") && !error.contains("key"),
+        "{error}"
+    );
+    assert!(
+        error.starts_with("invalid value for '--ram-budget <RAM_BUDGET>': expected"),
+        "{error}"
+    );
+}
+
+#[test]
 fn help_and_version_are_no_errors() {
     for (flag, part) in [("--help", "Largest value"), ("--version", "1.2.3")] {
         match args(&[flag]) {

@@ -22,6 +22,11 @@ impl LocalCounter {
         );
     }
 
+    /// The same, for several writers.
+    fn add_shared(&self, count: u64) {
+        self.0.fetch_add(count, Ordering::Relaxed);
+    }
+
     /// Adds one. For the one writer.
     #[inline]
     pub fn inc(&self) {
@@ -123,6 +128,12 @@ impl LocalHistogram {
     pub fn record_many_ns(&self, ns: u64, count: u64) {
         self.buckets[bucket_of(ns)].add(count);
         self.sum_ns.add(ns.wrapping_mul(count));
+    }
+
+    /// The same, for several writers.
+    pub(super) fn record_many_ns_shared(&self, ns: u64, count: u64) {
+        self.buckets[bucket_of(ns)].add_shared(count);
+        self.sum_ns.add_shared(ns.wrapping_mul(count));
     }
 
     /// Records a duration. For the one writer.

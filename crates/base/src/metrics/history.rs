@@ -14,27 +14,14 @@ use prometheus::proto::{Metric, MetricFamily, MetricType};
 /// Series at most: a bound for the memory, far above what there is. Further ones are left out.
 const SERIES_MAX: usize = 2048;
 
-/// How much is kept.
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
-    /// Newest samples, all of them.
-    pub fine_count: usize,
-    /// Of the samples before, each how many-th is kept.
-    pub coarse_step: u64,
-    /// And how many of those.
-    pub coarse_count: usize,
-}
+/// Newest samples, all of which are kept: two minutes of one a second.
+const FINE_COUNT: usize = 120;
 
-impl Default for Options {
-    /// For a sample a second: two minutes, and an hour at ten seconds.
-    fn default() -> Self {
-        Self {
-            fine_count: 120,
-            coarse_step: 10,
-            coarse_count: 360,
-        }
-    }
-}
+/// Of the samples before, every tenth is kept.
+const COARSE_STEP: u64 = 10;
+
+/// And so many of those: an hour.
+const COARSE_COUNT: usize = 360;
 
 /// A metric with its labels. A histogram is several: its sum, its count, and a counter for each
 /// bucket that something fell into, without the lower ones.
@@ -61,7 +48,6 @@ pub struct Sample {
 /// Series and samples.
 #[derive(Debug, Default)]
 pub struct History {
-    options: Options,
     series: Vec<Arc<Series>>,
     places: HashMap<Arc<Series>, usize>,
     fine: VecDeque<Sample>,
@@ -70,15 +56,6 @@ pub struct History {
 }
 
 impl History {
-    /// An empty history.
-    #[must_use]
-    pub fn new(options: Options) -> Self {
-        Self {
-            options,
-            ..Self::default()
-        }
-    }
-
     /// Adds a sample that was read at `at_ms`, and shows it.
     pub fn add(&mut self, at_ms: u64, families: &[MetricFamily]) -> Sample {
         let mut values = vec![f64::NAN; self.series.len()];
@@ -93,10 +70,10 @@ impl History {
             at_ms,
             values: values.into(),
         };
-        if self.count.is_multiple_of(self.options.coarse_step.max(1)) {
-            push(&mut self.coarse, sample.clone(), self.options.coarse_count);
+        if self.count.is_multiple_of(COARSE_STEP) {
+            push(&mut self.coarse, sample.clone(), COARSE_COUNT);
         }
-        push(&mut self.fine, sample.clone(), self.options.fine_count);
+        push(&mut self.fine, sample.clone(), FINE_COUNT);
         sample
     }
 
@@ -104,14 +81,6 @@ impl History {
     #[must_use]
     pub fn series(&self) -> &[Arc<Series>] {
         &self.series
-    }
-
-    /// The value of a series in a sample.
-    #[must_use]
-    pub fn value(&self, sample: &Sample, series: &Series) -> Option<f64> {
-        let place = self.places.get(series)?;
-        let value = sample.values.get(*place)?;
-        (!value.is_nan()).then_some(*value)
     }
 
     /// The samples since `from_ms` and after `sequence`, oldest first.
@@ -219,6 +188,13 @@ mod tests {
         }
     }
 
+    /// The value of a series in a sample.
+    fn value(history: &History, sample: &Sample, series: &Series) -> Option<f64> {
+        let place = history.places.get(series)?;
+        let value = sample.values.get(*place)?;
+        (!value.is_nan()).then_some(*value)
+    }
+
     fn newest(history: &History) -> &Sample {
         history.fine.back().unwrap()
     }
@@ -236,7 +212,7 @@ mod tests {
             sum.merge(latency);
             snapshot.histogram("fonn_seconds", "Time.", &[("tier", "disk")], &sum);
         });
-        let mut history = History::new(Options::default());
+        let mut history = History::default();
         history.add(1000, &metrics.gather());
         let (gets, open, latency) = &*cells;
         gets.add(7);
@@ -245,11 +221,11 @@ mod tests {
         latency.record_many_ns(u64::MAX, 1);
         history.add(2000, &metrics.gather());
 
-        let value = |series| history.value(newest(&history), &series);
-        assert_eq!(value(named("fonn_gets_total", &[])), Some(7.0));
-        assert_eq!(value(named("fonn_open", &[])), Some(-3.0));
+        let told = |series| value(&history, newest(&history), &series);
+        assert_eq!(told(named("fonn_gets_total", &[])), Some(7.0));
+        assert_eq!(told(named("fonn_open", &[])), Some(-3.0));
         let bucket = |le| {
-            value(named(
+            told(named(
                 "fonn_seconds_bucket",
                 &[("tier", "disk"), ("le", le)],
             ))
@@ -258,13 +234,13 @@ mod tests {
         assert_eq!(bucket("+Inf"), Some(1.0));
         assert_eq!(bucket("0.000002048"), None, "nothing fell into it");
         assert_eq!(
-            value(named("fonn_seconds_count", &[("tier", "disk")])),
+            told(named("fonn_seconds_count", &[("tier", "disk")])),
             Some(5.0)
         );
         // The first sample knows nothing of buckets that came with the second.
         let first = history.samples(0, 0).next().unwrap();
         assert_eq!(
-            history.value(first, &named("fonn_gets_total", &[])),
+            value(&history, first, &named("fonn_gets_total", &[])),
             Some(0.0)
         );
         assert_eq!(first.values.len() + 2, history.series().len());
@@ -272,21 +248,18 @@ mod tests {
 
     #[test]
     fn old_samples_are_kept_with_gaps_and_then_not_at_all() {
-        let mut history = History::new(Options {
-            fine_count: 5,
-            coarse_step: 10,
-            coarse_count: 4,
-        });
-        for second in 1..=58 {
+        let mut history = History::default();
+        for second in 1..=4000 {
             history.add(second * 1000, &[]);
         }
         let sequences = |from, after| -> Vec<u64> {
             history.samples(from, after).map(|it| it.sequence).collect()
         };
-        assert_eq!(sequences(0, 0), [20, 30, 40, 50, 54, 55, 56, 57, 58]);
-        assert_eq!(sequences(50_000, 0), [50, 54, 55, 56, 57, 58]);
-        assert_eq!(sequences(0, 56), [57, 58]);
-        assert!(sequences(0, 58).is_empty());
+        let since = |first: u64| (first..3881).step_by(10).chain(3881..=4000);
+        assert!(sequences(0, 0).into_iter().eq(since(410)));
+        assert!(sequences(3_860_000, 0).into_iter().eq(since(3860)));
+        assert_eq!(sequences(0, 3998), [3999, 4000]);
+        assert!(sequences(0, 4000).is_empty());
     }
 
     #[test]
@@ -298,7 +271,7 @@ mod tests {
                 snapshot.gauge("fonn_many", "Many.", &[("number", &number)], 1.0);
             }
         });
-        let mut history = History::new(Options::default());
+        let mut history = History::default();
         history.add(0, &metrics.gather());
         assert_eq!(history.series().len(), SERIES_MAX);
         assert_eq!(newest(&history).values.len(), SERIES_MAX);

@@ -97,7 +97,13 @@ impl Latency {
     /// Records `count` events of `nanos` each.
     #[inline]
     pub fn record(&self, nanos: u64, count: u64) {
-        self.stripes[stripe()].0.record_many_ns(nanos, count);
+        let stripe = stripe();
+        let histogram = &self.stripes[stripe].0;
+        if stripe == SHARED_STRIPE {
+            histogram.record_many_ns_shared(nanos, count);
+        } else {
+            histogram.record_many_ns(nanos, count);
+        }
     }
 
     /// What was recorded since the start.
@@ -124,6 +130,21 @@ mod tests {
             }
         });
         assert_eq!((counters.total(0), counters.total(1)), (0, threads * 1000));
+    }
+
+    #[test]
+    fn a_latency_loses_no_event_of_threads_that_share_a_stripe() {
+        let latency = Latency::default();
+        let threads = 2 * STRIPES as u64;
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| (0..10_000).for_each(|_| latency.record(1_000, 2)));
+            }
+        });
+        let sum = latency.sum();
+        assert_eq!(sum.count(), threads * 20_000);
+        let seconds = sum.count() as f64 * 1e-6;
+        assert!((sum.sum_seconds() - seconds).abs() < 1e-9);
     }
 
     #[test]

@@ -104,6 +104,25 @@ async fn keys_outlive_an_outage_of_their_issuer_for_a_day() {
     assert!(matches!(failed, Some(Rejection::Keys(_))), "{failed:?}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn keys_that_are_kept_verify_while_another_task_fetches_newer_ones() {
+    let (published, verifier) = (Published::new(), Verifier::new());
+    let issuer = &published.issuer;
+    let first = signer("1");
+    published.publish(&[&first]);
+    assert_eq!(outcome(&verifier, issuer, &first).await, None);
+    let kept = verifier.kept(issuer);
+    let _fetching = kept.fetching.lock().await;
+    let soon = || {
+        let outcome = outcome(&verifier, issuer, &first);
+        tokio::time::timeout(Duration::from_secs(1), outcome)
+    };
+    advance(KEYS_FRESH).await;
+    assert_eq!(soon().await, Ok(None));
+    advance(KEYS_KEPT).await;
+    assert!(soon().await.is_err(), "they are too old");
+}
+
 #[tokio::test]
 async fn a_token_of_another_issuer_is_refused_before_keys_are_fetched() {
     let (published, verifier) = (Published::new(), Verifier::new());

@@ -124,6 +124,8 @@ fn trouble(status: &TierStatus, is_failing: bool) -> String {
         Some(error) => format!(": {error}"),
         None => String::new(),
     };
+    // Others that are gone were collected.
+    let lost = status.lost_segments.min(status.counts.lost_segments);
     if let Some(refused) = &status.refused {
         let (found, remedy) = refusal(refused, status.caught_up);
         format!("{found}: {remedy}")
@@ -133,8 +135,7 @@ fn trouble(status: &TierStatus, is_failing: bool) -> String {
         format!("nothing can be brought into the bucket{}", because())
     } else if status.breaker != Position::Closed {
         format!("reads are refused for a while{}", because())
-    } else if status.lost_segments > 0 {
-        let lost = status.lost_segments;
+    } else if lost > 0 {
         format!("{lost} segments are gone from the bucket; their entries are misses")
     } else {
         String::new()

@@ -1,7 +1,7 @@
 //! `fonn.v1.Settings`.
 
 use fonn_proto::grpc::v1::settings_client::SettingsClient;
-use fonn_proto::grpc::v1::{ConfigRequest, Setting, SettingOrigin};
+use fonn_proto::grpc::v1::{ConfigRequest, SetCodecRequest, Setting, SettingOrigin};
 
 use super::*;
 
@@ -26,11 +26,13 @@ async fn settings_are_told_before_the_store_is_open() {
 }
 
 #[tokio::test]
-async fn a_codec_that_an_admin_set_is_in_force_until_the_next_reload() {
+async fn a_codec_that_an_admin_set_is_told_with_its_origin() {
     let rig = Rig::open(None).await;
-    let settings = &rig.settings;
-    let codecs = Codecs::new(Arc::clone(&rig.engine), &rig.config, settings.clone());
-    codecs.set("fresh", "zstd:1").unwrap();
+    let request = SetCodecRequest {
+        level: "fresh".to_owned(),
+        codec: "zstd:1".to_owned(),
+    };
+    rig.admin().await.set_codec(request).await.unwrap();
     let codec = rig.told("codec").await;
     assert_eq!(
         codec.value,
@@ -38,8 +40,4 @@ async fn a_codec_that_an_admin_set_is_in_force_until_the_next_reload() {
     );
     assert_eq!(codec.origin(), SettingOrigin::Admin);
     assert!(codec.changed_at_ms > 0);
-    codecs.reload(&rig.config);
-    let codec = rig.told("codec").await;
-    assert_eq!(codec.value, rig.config.codecs());
-    assert_eq!(codec.origin(), SettingOrigin::Default);
 }

@@ -7,12 +7,13 @@ use fonn_base::clock::ManualClock;
 use fonn_base::events::Level;
 use fonn_base::tasks::{OnShutdown, Tasks};
 use fonn_cold_tier::names::{Region, SegmentName, WriterId};
-use fonn_cold_tier::segment::{FlushMark, Version};
+use fonn_cold_tier::segment::FlushMark;
 use fonn_cold_tier::store::fault::{Fault, FaultStore, Rule};
 use fonn_cold_tier::store::memory::MemoryStore;
 use fonn_cold_tier::store::{ObjectStore, Operation, StoreErrorKind};
 use fonn_cold_tier::{
-    Backlog, ColdObserver, ColdOptions, SpillBatch, SpillCursor, SpillSource, SpillSourceError,
+    Backlog, ColdObserver, ColdOptions, NewerCopy, SpillBatch, SpillCursor, SpillSource,
+    SpillSourceError,
 };
 use tempfile::TempDir;
 use tokio::time::sleep;
@@ -23,9 +24,11 @@ use super::*;
 struct Nothing;
 
 impl ColdObserver for Nothing {
-    fn superseded(&self, _: u16, _: &[u8], _: Version) {}
+    fn superseded(&self, _: &[NewerCopy<'_>]) {}
 
-    fn flushed(&self, _: &FlushMark) {}
+    fn flushed(&self, _: &FlushMark) -> bool {
+        true
+    }
 
     fn is_visible(&self, _: u16, _: u64) -> bool {
         true
