@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::checkpoint::{Manifest, PartBuilder, PartFacts, ROW_LEN};
 use crate::error::ColdError;
-use crate::index::{Frozen, NOWHERE};
-use crate::names::{CheckpointName, CheckpointObject, KeyHash, WriterId};
+use crate::index::Frozen;
+use crate::names::{CheckpointName, CheckpointObject, KeyHash};
 use crate::restore;
 use crate::shared::Shared;
 use crate::status::Counters;
@@ -36,15 +36,18 @@ pub(crate) fn is_due(shared: &Shared, is_stopping: bool) -> bool {
     merged.segments > many || (is_share && !is_stopping)
 }
 
-/// Writes a checkpoint and removes old ones.
-pub(crate) async fn run(shared: &Arc<Shared>, writer: WriterId, n: u64) -> Result<(), ColdError> {
+/// Writes a checkpoint, unless there are lost copies that the bucket does not know of yet.
+pub(crate) async fn run(shared: &Arc<Shared>) -> Result<(), ColdError> {
+    let frozen = shared.blocking(|shared| Ok(shared.index.freeze()?)).await?;
+    let Some(frozen) = frozen.map(Arc::new) else {
+        tracing::info!("no checkpoint before the bucket has the tombstones of lost entries");
+        return Ok(());
+    };
     let name = CheckpointName {
         region: shared.options.region.clone(),
-        writer,
-        n,
+        id: shared.mint_id(),
     };
     let created_ms = shared.wall_ms();
-    let frozen = Arc::new(shared.blocking(|shared| Ok(shared.index.freeze())).await?);
     let parts = write_parts(shared, &name, &frozen).await?;
     shared.crash_point("parts-written").await;
     let manifest = Manifest {
@@ -68,7 +71,7 @@ pub(crate) async fn run(shared: &Arc<Shared>, writer: WriterId, n: u64) -> Resul
         .blocking(move |shared| Ok(shared.index.checkpointed(merged)?))
         .await?;
     Counters::add(&shared.counters.checkpoints, 1);
-    remove_old(shared).await
+    Ok(())
 }
 
 async fn write_parts(
@@ -116,10 +119,7 @@ fn build_part(
             break;
         }
         for entry in &page {
-            // What is in no segment yet is this node's own business.
-            if entry.segment != NOWHERE {
-                part.push(entry).map_err(ColdError::Checkpoint)?;
-            }
+            part.push(entry).map_err(ColdError::Checkpoint)?;
             after = Some(entry.hash);
         }
     }

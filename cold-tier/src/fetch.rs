@@ -9,12 +9,9 @@
 
 mod read;
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
-use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::checkpoint::IndexEntry;
@@ -26,9 +23,6 @@ use crate::segment::{ColdEntry, StreamError, Version, Wanted};
 use crate::shared::Shared;
 use crate::status::Counters;
 use crate::store::StoreErrorKind;
-
-/// Reads whose duration is remembered, to tell when one is unusually slow.
-const DURATIONS: usize = 256;
 
 /// Where a record is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,30 +77,6 @@ pub enum Fetched {
     Deadline,
     /// The bucket fails, or the breaker is open.
     Unavailable,
-}
-
-/// How long reads took lately.
-#[derive(Debug, Default)]
-pub(crate) struct Durations(Mutex<VecDeque<Duration>>);
-
-impl Durations {
-    fn note(&self, took: Duration) {
-        let mut last = self.0.lock();
-        if last.len() == DURATIONS {
-            last.pop_front();
-        }
-        last.push_back(took);
-    }
-
-    /// The time within which 99 of 100 reads were done; None until enough are known.
-    fn p99(&self) -> Option<Duration> {
-        let mut sorted: Vec<Duration> = self.0.lock().iter().copied().collect();
-        if sorted.len() < DURATIONS / 4 {
-            return None;
-        }
-        sorted.sort_unstable();
-        sorted.get(sorted.len() * 99 / 100).copied()
-    }
 }
 
 /// The result of a read, for all callers that share it.
@@ -264,20 +234,4 @@ async fn attempt(
         StoreErrorKind::Timeout => Fetched::Deadline,
         _ => Fetched::Unavailable,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_slowest_of_a_hundred_is_known_after_some_reads() {
-        let durations = Durations::default();
-        assert_eq!(durations.p99(), None);
-        for ms in 0..1000 {
-            durations.note(Duration::from_millis(ms));
-        }
-        assert_eq!(durations.p99(), Some(Duration::from_millis(744 + 253)));
-        assert_eq!(durations.0.lock().len(), DURATIONS);
-    }
 }

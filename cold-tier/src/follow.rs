@@ -34,6 +34,11 @@ use schedule::{Asked, Candidate, Listing, Outcome, Step};
 /// How long to wait after the bucket failed.
 const RETRY: Duration = Duration::from_secs(2);
 
+/// How long the bucket is not listed again for a footer that it refuses, and how often it is asked
+/// for that footer meanwhile: a list of a large bucket is many requests.
+const REFUSED_MAX: Duration = Duration::from_secs(300);
+const REFUSED_RETRY: Duration = Duration::from_secs(5);
+
 /// The shortest wait of the follower.
 const WAIT_MIN: Duration = Duration::from_millis(10);
 
@@ -123,6 +128,7 @@ impl Follower {
                 Err(error) => {
                     tracing::warn!(%error, "the index of the cold tier is not restored yet");
                     tokio::time::sleep(RETRY).await;
+                    wait_for_refused(&self.shared).await;
                 }
             }
         }
@@ -356,6 +362,21 @@ impl Follower {
         self.shared
             .progress
             .send_if_modified(|progress| !std::mem::replace(&mut progress.is_caught_up, true));
+    }
+}
+
+/// Waits until the bucket gives the footer that it refuses, or does not have it any more, for
+/// [`REFUSED_MAX`] at most. Returns at once if it refuses none.
+async fn wait_for_refused(shared: &Shared) {
+    let until = Instant::now() + REFUSED_MAX;
+    while Instant::now() < until {
+        let refused = shared.refused.lock().clone();
+        let Some(refused) = refused else {
+            return;
+        };
+        tokio::time::sleep(REFUSED_RETRY).await;
+        let read = footers::read(shared, &refused.name).await;
+        shared.note_footer(&refused.name, &read);
     }
 }
 

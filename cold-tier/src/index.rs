@@ -1,10 +1,10 @@
 //! The local index: which copy of a key counts, and where in the bucket it lies.
 //!
-//! It is derived from the footers in the bucket, and may be thrown away at any time. One writer at
-//! a time; readers never wait for it. Each change is one batch: the entries, what is then alive in
-//! which segment, and how far the segments of each writer were followed. A segment with very many
-//! entries takes several batches, the last of which makes it known; merging is idempotent, so it
-//! does not matter where a crash cuts it.
+//! It is derived from the footers in the bucket, and may be thrown away at any time, except for the
+//! rows of lost copies ([`lost`]). One writer at a time; readers never wait for it. Each change is
+//! one batch: the entries, what is then alive in which segment, and how far the segments of each
+//! writer were followed. A segment with very many entries takes several batches, the last of which
+//! makes it known; merging is idempotent, so it does not matter where a crash cuts it.
 //!
 //! An entry that leads to a segment that is unknown or lost leads nowhere: it is not found, yet it
 //! still keeps older copies from coming back.
@@ -20,7 +20,7 @@ pub(crate) mod table;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
 use parking_lot::{Mutex, RwLock};
@@ -29,12 +29,13 @@ use parking_lot::{Mutex, RwLock};
 pub use aged::age_writers;
 pub use database::IndexError;
 pub use lost::LostCopy;
-pub(crate) use lost::{LostRow, NOWHERE};
+pub(crate) use lost::LostRow;
+use lost::NOWHERE;
 pub(crate) use parts::{Arrival, Cursor, Frozen, Merged};
 
 use crate::checkpoint::{IndexEntry, SegmentFacts, SegmentState};
 use crate::names::{KeyHash, SegmentName, WriterKey};
-use crate::observer::ColdObserver;
+use crate::observer::{ColdObserver, NewerCopy};
 use crate::segment::{FlushMark, FooterEntry, MarkKey};
 use crate::spill::source::SpillCursor;
 use database::{Batch, Database};
@@ -42,7 +43,7 @@ use merge::{Merge, merge};
 use table::{Deltas, Table};
 
 /// Format of the whole index.
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 
 /// Entries in a batch.
 const BATCH_ENTRIES: usize = 16 << 10;
@@ -61,11 +62,14 @@ pub(crate) struct Index {
     database: Database,
     table: RwLock<Table>,
     marks: RwLock<HashMap<MarkKey, u64>>,
-    writer: Mutex<Writer>,
+    /// Held by one writer at a time, also while it waits for the disk or for the observer.
+    writer: Mutex<()>,
+    /// As the last commit left them. Nothing is waited for while this is locked.
+    positions: Mutex<Positions>,
 }
 
-/// What only writers look at.
-struct Writer {
+/// How far this node and the writers that it follows are in the index.
+struct Positions {
     cursors: BTreeMap<WriterKey, Cursor>,
     spill: SpillCursor,
     /// Segments and entries merged since the last checkpoint.
@@ -121,7 +125,8 @@ impl Index {
             database,
             table: RwLock::new(table),
             marks: RwLock::new(marks),
-            writer: Mutex::new(Writer {
+            writer: Mutex::new(()),
+            positions: Mutex::new(Positions {
                 cursors,
                 spill: SpillCursor::new(spill),
                 merged,
@@ -147,29 +152,28 @@ impl Index {
     /// Whether the index was complete at some time: what it does not find now was not in the
     /// bucket, as far as the bucket was followed.
     pub(crate) fn is_complete(&self) -> bool {
-        self.writer.lock().is_complete
+        self.positions.lock().is_complete
     }
 
     /// Notes that it is complete.
     pub(crate) fn set_complete(&self) -> Result<(), IndexError> {
-        let mut writer = self.writer.lock();
+        let _writer = self.writer.lock();
         let mut batch = Batch::default();
         batch.put_meta(KEY_COMPLETE, vec![1]);
         self.database.commit(batch)?;
-        writer.is_complete = true;
+        self.positions.lock().is_complete = true;
         Ok(())
     }
 
     /// Whether nothing was ever put into it.
     pub(crate) fn is_blank(&self) -> bool {
-        let writer = self.writer.lock();
         let table = self.table.read();
-        !writer.is_complete && table.len() == 0 && table.next() == 0
+        table.len() == 0 && table.next() == 0 && !self.is_complete()
     }
 
     /// Merges a segment. One that is known already is merged again, to no effect but repair. Copies
-    /// that it makes out of date are told to `observer`; none is needed for segments of this
-    /// process.
+    /// that it makes out of date are told to `observer`, and flushes that it does not believe are
+    /// left out; none is needed for segments of this process.
     ///
     /// # Errors
     /// [`IndexError`]; what of it is visible then is harmless, and merging may be repeated.
@@ -178,18 +182,19 @@ impl Index {
         arrival: &Arrival<'_>,
         observer: Option<&dyn ColdObserver>,
     ) -> Result<(), IndexError> {
-        let mut writer = self.writer.lock();
+        let _writer = self.writer.lock();
         let known = self.table.read().number(arrival.name);
         let id = match known {
             Some(id) => id,
             None => self.admit(arrival)?,
         };
-        for mark in &arrival.footer.flush_marks {
-            let is_raised = self.cutoff(mark.key()) < mark.cutoff;
-            if let Some(observer) = observer.filter(|_| is_raised) {
-                observer.flushed(mark);
-            }
-        }
+        let marks = arrival.footer.flush_marks.iter().copied();
+        let raised: Vec<FlushMark> = marks
+            .filter(|mark| {
+                self.cutoff(mark.key()) < mark.cutoff
+                    && observer.is_none_or(|observer| observer.flushed(mark))
+            })
+            .collect();
         let mut batch = Batch::default();
         for chunk in arrival.footer.entries.chunks(BATCH_ENTRIES) {
             if !batch.is_empty() {
@@ -203,7 +208,7 @@ impl Index {
                 &mut batch,
             );
         }
-        self.finish(id, arrival, known.is_none(), &mut writer, batch)
+        self.finish(id, arrival, known.is_none(), &raised, batch)
     }
 
     /// Makes a row for a new segment, in RAM, and its number used up, on disk.
@@ -236,6 +241,7 @@ impl Index {
         let mut deltas = Deltas::default();
         // Entries of this very batch: a segment may hold a key more than once.
         let mut fresh: HashMap<KeyHash, IndexEntry> = HashMap::new();
+        let mut newer = Vec::new();
         for footer_entry in chunk {
             let arriving = IndexEntry::of(id, footer_entry);
             let present = match fresh.get(&arriving.hash) {
@@ -253,8 +259,12 @@ impl Index {
                 Merge::Keep => continue,
                 Merge::Shadow(entry) => entry,
                 Merge::Replace { entry, is_newer } => {
-                    if let Some(observer) = observer.filter(|_| is_newer) {
-                        observer.superseded(footer_entry.space, &footer_entry.key, entry.at);
+                    if is_newer && observer.is_some() {
+                        newer.push(NewerCopy {
+                            space: footer_entry.space,
+                            key: &footer_entry.key,
+                            at: entry.at,
+                        });
                     }
                     if let Some(present) = &present {
                         deltas.lost(present);
@@ -266,6 +276,10 @@ impl Index {
             fresh.insert(entry.hash, entry);
             batch.put_entry(entry);
         }
+        // All at once: the observer waits for its disk.
+        if let Some(observer) = observer.filter(|_| !newer.is_empty()) {
+            observer.superseded(&newer);
+        }
         Ok(deltas)
     }
 
@@ -275,23 +289,20 @@ impl Index {
         id: u32,
         arrival: &Arrival<'_>,
         is_new: bool,
-        writer: &mut Writer,
+        raised: &[FlushMark],
         mut batch: Batch,
     ) -> Result<(), IndexError> {
         self.put_rows([id], &mut batch);
         let next = self.table.read().next();
         batch.put_meta(KEY_NEXT, u64::from(next).to_le_bytes().to_vec());
-        let mut raised = Vec::new();
-        for mark in &arrival.footer.flush_marks {
-            if self.cutoff(mark.key()) < mark.cutoff {
-                raised.push(*mark);
-                batch.put_meta(mark_key(mark.key()), mark.cutoff.to_le_bytes().to_vec());
-            }
+        for mark in raised {
+            batch.put_meta(mark_key(mark.key()), mark.cutoff.to_le_bytes().to_vec());
         }
         let key = arrival.name.writer_key();
+        let present = self.positions.lock().cursors.get(&key).copied();
         // A repetition must not move it back.
-        let cursor = arrival.cursor.map(|cursor| match writer.cursors.get(&key) {
-            Some(present) if present.next_seq > cursor.next_seq => *present,
+        let cursor = arrival.cursor.map(|cursor| match present {
+            Some(present) if present.next_seq > cursor.next_seq => present,
             _ => cursor,
         });
         if let Some(cursor) = &cursor {
@@ -300,23 +311,22 @@ impl Index {
         if let Some(spilled) = arrival.spilled {
             batch.put_meta(KEY_SPILL, spilled.as_bytes().to_vec());
         }
-        let mut merged = writer.merged;
+        let mut merged = self.merged();
         if is_new {
             merged.segments += 1;
             merged.entries += arrival.footer.entries.len() as u64;
             batch.put_meta(KEY_MERGED, rows::encode_merged(&merged));
         }
         self.database.commit(batch)?;
-        writer.merged = merged;
+        let raised = raised.iter().map(|mark| (mark.key(), mark.cutoff));
+        self.marks.write().extend(raised);
+        let mut positions = self.positions.lock();
+        positions.merged = merged;
         if let Some(cursor) = cursor {
-            writer.cursors.insert(key, cursor);
+            positions.cursors.insert(key, cursor);
         }
         if let Some(spilled) = arrival.spilled {
-            writer.spill = spilled.clone();
-        }
-        let mut marks = self.marks.write();
-        for mark in raised {
-            marks.insert(mark.key(), mark.cutoff);
+            positions.spill = spilled.clone();
         }
         Ok(())
     }
@@ -407,50 +417,49 @@ impl Index {
 
     /// Moves on in the queue of this node without a segment: there was nothing to write.
     pub(crate) fn set_spilled(&self, cursor: &SpillCursor) -> Result<(), IndexError> {
-        let mut writer = self.writer.lock();
-        if writer.spill == *cursor {
+        let _writer = self.writer.lock();
+        if self.spilled() == *cursor {
             return Ok(());
         }
         let mut batch = Batch::default();
         batch.put_meta(KEY_SPILL, cursor.as_bytes().to_vec());
         self.database.commit(batch)?;
-        writer.spill = cursor.clone();
+        self.positions.lock().spill = cursor.clone();
         Ok(())
     }
 
     /// How far the queue of this node is in the bucket.
     pub(crate) fn spilled(&self) -> SpillCursor {
-        self.writer.lock().spill.clone()
+        self.positions.lock().spill.clone()
     }
 
     /// Follows a writer from there on, or from further on if that is known.
     pub(crate) fn set_cursor(&self, key: &WriterKey, cursor: Cursor) -> Result<(), IndexError> {
-        let mut writer = self.writer.lock();
-        if let Some(present) = writer.cursors.get(key)
-            && present.next_seq >= cursor.next_seq
-        {
+        let _writer = self.writer.lock();
+        let present = self.positions.lock().cursors.get(key).copied();
+        if present.is_some_and(|present| present.next_seq >= cursor.next_seq) {
             return Ok(());
         }
         let mut batch = Batch::default();
         batch.put_meta(follow_key(key), rows::encode_cursor(&cursor));
         self.database.commit(batch)?;
-        writer.cursors.insert(key.clone(), cursor);
+        self.positions.lock().cursors.insert(key.clone(), cursor);
         Ok(())
     }
 
     /// Follows a writer no more.
     pub(crate) fn remove_cursor(&self, key: &WriterKey) -> Result<(), IndexError> {
-        let mut writer = self.writer.lock();
+        let _writer = self.writer.lock();
         let mut batch = Batch::default();
         batch.remove_meta(follow_key(key));
         self.database.commit(batch)?;
-        writer.cursors.remove(key);
+        self.positions.lock().cursors.remove(key);
         Ok(())
     }
 
     /// The writers that the index follows, and how far.
     pub(crate) fn cursors(&self) -> BTreeMap<WriterKey, Cursor> {
-        self.writer.lock().cursors.clone()
+        self.positions.lock().cursors.clone()
     }
 
     /// Versions below this were flushed or purged, of what the mark with this key is about.
@@ -494,33 +503,39 @@ impl Index {
 
     /// What was merged since the last checkpoint.
     pub(crate) fn merged(&self) -> Merged {
-        self.writer.lock().merged
+        self.positions.lock().merged
     }
 
     /// A checkpoint holds everything up to `at`.
     pub(crate) fn checkpointed(&self, at: Merged) -> Result<(), IndexError> {
-        let mut writer = self.writer.lock();
+        let _writer = self.writer.lock();
+        let merged = self.merged();
         let left = Merged {
-            segments: writer.merged.segments.saturating_sub(at.segments),
-            entries: writer.merged.entries.saturating_sub(at.entries),
+            segments: merged.segments.saturating_sub(at.segments),
+            entries: merged.entries.saturating_sub(at.entries),
         };
         let mut batch = Batch::default();
         batch.put_meta(KEY_MERGED, rows::encode_merged(&left));
         self.database.commit(batch)?;
-        writer.merged = left;
+        self.positions.lock().merged = left;
         Ok(())
     }
 
-    /// The index as it is now. Writers wait only for the moment.
-    pub(crate) fn freeze(&self) -> Frozen {
-        let writer = self.writer.lock();
-        Frozen {
+    /// The index as it is now. Writers wait only for the moment. None as long as a tombstone of a
+    /// lost copy is in no segment: an index without it would not know that the key has older
+    /// values in the bucket.
+    pub(crate) fn freeze(&self) -> Result<Option<Frozen>, IndexError> {
+        let _writer = self.writer.lock();
+        if !self.open_rows()?.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(Frozen {
             scan: self.database.scan(),
             segments: self.table.read().all(),
-            cursors: writer.cursors.clone().into_iter().collect(),
+            cursors: self.cursors().into_iter().collect(),
             marks: self.marks(),
-            merged: writer.merged,
-        }
+            merged: self.merged(),
+        }))
     }
 
     /// Fills a blank index from a checkpoint. `entries` come in the order of their hashes.
@@ -534,7 +549,7 @@ impl Index {
         marks: &[FlushMark],
         entries: impl Iterator<Item = Result<IndexEntry, IndexError>>,
     ) -> Result<u64, IndexError> {
-        let mut writer = self.writer.lock();
+        let _writer = self.writer.lock();
         let next = segments.iter().map(|&(id, _)| id.saturating_add(1)).max();
         let next = next.unwrap_or(0);
         let mut batch = Batch::default();
@@ -557,12 +572,13 @@ impl Index {
             batch.put_meta(mark_key(mark.key()), mark.cutoff.to_le_bytes().to_vec());
         }
         self.database.commit(batch)?;
-        let mut table = self.table.write();
-        *table = Table::with_next(next);
+        let mut table = Table::with_next(next);
         for (id, facts) in segments {
             table.put(*id, facts.clone());
         }
-        writer.cursors.extend(cursors.iter().cloned());
+        *self.table.write() = table;
+        let followed = cursors.iter().cloned();
+        self.positions.lock().cursors.extend(followed);
         let mut present = self.marks.write();
         for mark in marks {
             let cutoff = present.entry(mark.key()).or_default();
@@ -571,9 +587,13 @@ impl Index {
         Ok(count)
     }
 
-    /// Removes entries that lead nowhere and that `may_go`; looks at all, in pages. Returns how
-    /// many.
-    pub(crate) fn sweep(&self, may_go: impl Fn(&IndexEntry) -> bool) -> Result<u64, IndexError> {
+    /// Removes entries that lead nowhere, or to a lost segment out of `missing`, and that `may_go`;
+    /// looks at all, in pages. Returns how many.
+    pub(crate) fn sweep(
+        &self,
+        missing: &BTreeSet<u32>,
+        may_go: impl Fn(&IndexEntry) -> bool,
+    ) -> Result<u64, IndexError> {
         let scan = self.database.scan();
         let mut after = None;
         let mut removed = 0;
@@ -585,13 +605,11 @@ impl Index {
             after = Some(last.hash);
             let dangling: Vec<IndexEntry> = {
                 let table = self.table.read();
-                let leads_nowhere = |entry: &&IndexEntry| {
-                    // What is lost is still to be put somewhere.
-                    entry.segment != NOWHERE
-                        && matches!(
-                            table.state(entry.segment),
-                            None | Some(SegmentState::Lost { .. })
-                        )
+                let leads_nowhere = |entry: &&IndexEntry| match table.state(entry.segment) {
+                    // The tombstone of a lost copy is still to be put somewhere.
+                    None => entry.segment != NOWHERE,
+                    Some(SegmentState::Lost { .. }) => missing.contains(&entry.segment),
+                    Some(SegmentState::Live | SegmentState::Doomed { .. }) => false,
                 };
                 page.iter().filter(leads_nowhere).copied().collect()
             };
@@ -614,26 +632,29 @@ impl Index {
         }
     }
 
-    /// Bytes of entries that have expired at `now_ms`, for each segment; looks at all entries.
-    pub(crate) fn expired_bytes(&self, now_ms: u64) -> Result<HashMap<u32, u64>, IndexError> {
+    /// Bytes of the entries that are picked, for each segment; looks at all entries.
+    pub(crate) fn bytes_of(
+        &self,
+        is_picked: impl Fn(&IndexEntry) -> bool,
+    ) -> Result<HashMap<u32, u64>, IndexError> {
         let scan = self.database.scan();
-        let mut expired = HashMap::new();
+        let mut picked = HashMap::new();
         let mut after = None;
         loop {
             let page = scan.page(after, BATCH_ENTRIES)?;
             let Some(last) = page.last() else {
-                return Ok(expired);
+                return Ok(picked);
             };
             after = Some(last.hash);
-            for entry in page.iter().filter(|entry| entry.is_expired(now_ms)) {
-                *expired.entry(entry.segment).or_default() += u64::from(entry.len);
+            for entry in page.iter().filter(|entry| is_picked(entry)) {
+                *picked.entry(entry.segment).or_default() += u64::from(entry.len);
             }
         }
     }
 
-    /// Puts what was written into the kernel's hands.
-    pub(crate) fn persist(&self) -> Result<(), IndexError> {
-        self.database.persist()
+    /// Puts what was committed on the disk.
+    pub(crate) fn sync(&self) -> Result<(), IndexError> {
+        self.database.sync()
     }
 
     /// About how many entries there are.

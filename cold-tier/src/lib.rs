@@ -24,7 +24,6 @@ mod flight;
 mod follow;
 mod footers;
 mod format;
-mod health;
 mod index;
 mod inspect;
 mod memory;
@@ -52,7 +51,7 @@ pub use format::FormatError;
 pub use index::age_writers;
 pub use index::{IndexError, LostCopy};
 pub use inspect::{Comparison, Inspection, Progress, SegmentCheck};
-pub use observer::ColdObserver;
+pub use observer::{ColdObserver, NewerCopy};
 pub use options::{ColdOptions, RestoreFrom, SpillMode};
 pub use segment::ColdEntry;
 pub use spill::source::{

@@ -2,16 +2,16 @@
 //!
 //! ```text
 //! v1/seg/<region>/<writer>/<seq>.seg              segment
-//! v1/idx/<region>/<writer>/<n>/manifest           checkpoint of an index, written after its parts
-//! v1/idx/<region>/<writer>/<n>/<part>             a part of it
-//! v1/read/<region>/<writer>                      which segments a node has read, and when
-//! v1/lease/<region>/collector                     who collects garbage
+//! v1/idx/<region>/<id>/manifest                   checkpoint of an index, written after its parts
+//! v1/idx/<region>/<id>/<part>                     a part of it
+//! v1/read/<region>/<writer>                       which segments a node has read, and when
+//! v1/lease/<region>/collector                     the node that collects garbage
 //! v1/probe/<random>                               written and deleted by the doctor
 //! ```
 //!
-//! `seq` and `n` are 16 hexadecimal digits, `part` at least 4. A writer's id is minted at each
-//! start of a process, so no name is used twice. Every name has one spelling: what parses prints
-//! the same.
+//! `seq` is 16 hexadecimal digits, `part` at least 4. A writer's id is minted at each start of a
+//! process, and that of a checkpoint when it is begun, so no name is used twice. Every name has one
+//! spelling: what parses prints the same.
 
 use std::fmt;
 use std::str::FromStr;
@@ -275,10 +275,8 @@ impl fmt::Display for SegmentName {
 pub struct CheckpointName {
     /// Where its writer runs.
     pub region: Region,
-    /// Its writer.
-    pub writer: WriterId,
-    /// Counts a writer's checkpoints from 0.
-    pub n: u64,
+    /// Minted when it was begun.
+    pub id: WriterId,
 }
 
 /// An object of a checkpoint.
@@ -303,8 +301,8 @@ impl CheckpointName {
     /// Prefix of the keys of its objects.
     #[must_use]
     pub fn prefix(&self) -> String {
-        let Self { region, writer, n } = self;
-        format!("{CHECKPOINTS}{region}/{writer}/{n:016x}/")
+        let Self { region, id } = self;
+        format!("{CHECKPOINTS}{region}/{id}/")
     }
 
     /// The checkpoint, and which object of it, that a key names, if it names one.
@@ -313,8 +311,7 @@ impl CheckpointName {
         let mut parts = key.strip_prefix(CHECKPOINTS)?.split('/');
         let name = Self {
             region: parts.next()?.parse().ok()?,
-            writer: parts.next()?.parse().ok()?,
-            n: parse_hex_16(parts.next()?)?,
+            id: parts.next()?.parse().ok()?,
         };
         let object = match parts.next()? {
             "manifest" => CheckpointObject::Manifest,
@@ -381,11 +378,7 @@ mod tests {
 
     fn checkpoint() -> CheckpointName {
         let SegmentName { region, writer, .. } = name();
-        CheckpointName {
-            region,
-            writer,
-            n: 7,
-        }
+        CheckpointName { region, id: writer }
     }
 
     fn name() -> SegmentName {
@@ -416,15 +409,9 @@ mod tests {
             assert_eq!(SegmentName::parse_short(text), None, "{text}");
         }
         let manifest = checkpoint().key(CheckpointObject::Manifest);
-        assert_eq!(
-            manifest.as_str(),
-            format!("v1/idx/{base}/0000000000000007/manifest")
-        );
+        assert_eq!(manifest.as_str(), format!("v1/idx/{base}/manifest"));
         let part = checkpoint().key(CheckpointObject::Part(31));
-        assert_eq!(
-            part.as_str(),
-            format!("v1/idx/{base}/0000000000000007/001f")
-        );
+        assert_eq!(part.as_str(), format!("v1/idx/{base}/001f"));
         assert_eq!(name.region.lease_key().as_str(), "v1/lease/eu-1/collector");
         assert!(
             name.key()
@@ -493,7 +480,7 @@ mod tests {
             prop_assert_eq!(writer.to_string().parse(), Ok(writer));
             let name = SegmentName { region: region.clone(), writer, seq };
             prop_assert_eq!(SegmentName::parse(name.key().as_str()), Some(name));
-            let checkpoint = CheckpointName { region: region.clone(), writer, n: seq };
+            let checkpoint = CheckpointName { region: region.clone(), id: writer };
             for object in [CheckpointObject::Manifest, CheckpointObject::Part(part)] {
                 let key = checkpoint.key(object);
                 prop_assert_eq!(
@@ -505,7 +492,7 @@ mod tests {
         }
 
         #[test]
-        fn what_parses_prints_the_same(text in "v1/(seg|idx)/[a-c/]{1,3}/[0-7A-Z]{26}/[0-9a-f+]{16}(/[0-9a-f]{3,6}|.seg)") {
+        fn what_parses_prints_the_same(text in "v1/(seg|idx)/[a-c/]{1,3}/[0-7A-Z]{26}/([0-9a-f+]{16}.seg|[0-9a-f]{3,6})") {
             if let Some(name) = SegmentName::parse(&text) {
                 prop_assert_eq!(name.to_string(), text.clone());
             }

@@ -9,6 +9,7 @@ use fonn_codec::CodecSpec;
 
 use crate::codec::{FixedCodec, ValueCodec};
 use crate::names::Region;
+use crate::store::health::BucketHealth;
 
 /// When entries are written to the bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,8 +49,6 @@ pub struct ColdOptions {
     pub budget_bytes: Option<u64>,
     /// Whole time of a cold read, from the request to the value.
     pub read_timeout: Duration,
-    /// Whether a read that takes longer than nearly all recent ones is sent a second time.
-    pub hedge: bool,
     /// When entries are written to the bucket.
     pub spill_age: SpillMode,
     /// How often an active writer is asked for new segments. New writers are looked for in one of
@@ -80,6 +79,8 @@ pub struct ColdOptions {
     pub checkpoint_segments: u64,
     /// Wall clock for expiry and ages, monotonic clock for waits.
     pub clock: Clock,
+    /// How the bucket is doing, which its store tells too if it was opened for that.
+    pub health: Arc<BucketHealth>,
     /// Whether blocking work runs in place instead of on a pool: for simulated time.
     #[cfg(any(test, feature = "test-util"))]
     pub inline_blocking: bool,
@@ -97,7 +98,6 @@ impl ColdOptions {
             region,
             budget_bytes: None,
             read_timeout: Duration::from_secs(2),
-            hedge: false,
             spill_age: SpillMode::WriteBehind(Duration::from_secs(30)),
             follow_interval: Duration::from_secs(10),
             reconcile_interval: Duration::from_secs(3600),
@@ -114,11 +114,22 @@ impl ColdOptions {
             restore: RestoreFrom::Checkpoint,
             checkpoint_segments: 256,
             clock: Clock::system(),
+            health: Arc::default(),
             #[cfg(any(test, feature = "test-util"))]
             inline_blocking: false,
             #[cfg(any(test, feature = "test-util"))]
             crash: None,
         }
+    }
+
+    /// [`ColdOptions::grace`] in milliseconds.
+    pub(crate) fn grace_ms(&self) -> u64 {
+        millis(self.grace)
+    }
+
+    /// [`ColdOptions::tombstone_age_min`] in milliseconds.
+    pub(crate) fn tombstone_age_min_ms(&self) -> u64 {
+        millis(self.tombstone_age_min)
     }
 
     /// RAM for bytes on their way to or from the bucket.
@@ -153,4 +164,8 @@ impl ColdOptions {
         let lanes = (fit.saturating_sub(5) / 4) as usize;
         lanes.clamp(LANES_MIN, LANES_MAX)
     }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -44,8 +44,11 @@ const LIVE_PERCENT_MIN: u128 = 30;
 pub struct PlanInput<'a> {
     /// Unix time in milliseconds.
     pub now_ms: u64,
-    /// All segments that are known to exist, by their numbers: also doomed and lost ones.
+    /// The segments to plan for, by their numbers: all of a region, also doomed and lost ones.
     pub segments: &'a [(u32, SegmentFacts)],
+    /// The oldest values in any segment that may exist: also in those of other regions, and in what
+    /// could not be read.
+    pub oldest: OldestValues,
     /// How many bytes the bucket may hold; `None`: as many as are spilled.
     pub budget: Option<u64>,
     /// How long a reader's index may be behind. For that time a doomed segment stays, and a new one
@@ -135,15 +138,19 @@ pub struct Plan {
     pub is_cut: bool,
 }
 
-/// Whether dropping an entry must leave a tombstone (or a tombstone must stay), because an older
-/// value of its key may be in one of `others`: all segments that may exist, doomed and lost ones
-/// too, besides the one the entry is in. `shadows` is the entry's bit.
-pub fn tombstone_needed<'a>(
-    at: Version,
-    shadows: bool,
-    mut others: impl Iterator<Item = &'a SegmentFacts>,
-) -> bool {
-    shadows && others.any(|other| has_values(other) && other.min_version < at)
+/// Whether dropping an entry must leave a tombstone (or a tombstone must stay), because a value of
+/// its key that is no newer may be in another segment. `shadows` is the entry's bit, and
+/// `oldest_other` what [`OldestValues::besides`] gives for the segment that the entry is in.
+#[must_use]
+pub fn tombstone_needed(at: Version, shadows: bool, oldest_other: Version) -> bool {
+    shadows && oldest_other <= at
+}
+
+/// Whether a tombstone of that version has to stay for uploads that are late.
+#[must_use]
+pub fn is_young(at: Version, now_ms: u64, tombstone_age_min_ms: u64) -> bool {
+    let written_ms = fonn_base::hlc::wall_ms(at);
+    written_ms.saturating_add(tombstone_age_min_ms) > now_ms
 }
 
 /// Whether every copy older than what is in the segment has been merged into every index: it is
@@ -176,7 +183,6 @@ fn has_values(facts: &SegmentFacts) -> bool {
 /// A round that is being planned.
 struct Round<'a> {
     input: &'a PlanInput<'a>,
-    oldest_values: OldestValues,
     deletes: Vec<Step>,
     rewrites: Vec<Step>,
     /// Segments with a step already.
@@ -195,7 +201,6 @@ impl<'a> Round<'a> {
         };
         Self {
             input,
-            oldest_values: OldestValues::of(input.segments),
             deletes: Vec::new(),
             rewrites: Vec::new(),
             taken: Vec::new(),
@@ -219,12 +224,8 @@ impl<'a> Round<'a> {
         let is_over = |since_ms: u64| input.now_ms >= since_ms.saturating_add(input.grace_ms);
         let is_dead = facts.live_entries == 0;
         match facts.state {
-            SegmentState::Lost { since_ms } => {
-                // Its entries cannot be copied, nor their keys be read for tombstones. They stay
-                // in the index as long as there is something for them to hide.
-                let hides = !is_dead && self.oldest_values.is_below(facts.max_version, id, true);
-                return (is_over(since_ms) && !hides).then_some(delete);
-            }
+            // There is no object. The comparison with the bucket forgets it.
+            SegmentState::Lost { .. } => return None,
             SegmentState::Doomed { since_ms } if is_dead => {
                 return is_over(since_ms).then_some(delete);
             }
@@ -236,7 +237,7 @@ impl<'a> Round<'a> {
         if !is_settled(facts, input.now_ms, input.grace_ms) {
             return None;
         }
-        let hides = self.oldest_values.is_below(facts.max_version, id, false);
+        let hides = input.oldest.besides(id) <= facts.max_version;
         if !has_values(facts) && !hides {
             let is_old = is_settled(facts, input.now_ms, input.tombstone_age_min_ms);
             return is_old.then_some(delete);
@@ -315,46 +316,38 @@ impl<'a> Round<'a> {
     }
 }
 
-/// The two segments with the oldest values, to ask for the oldest besides one of them: among all,
-/// and among those that are not lost.
-struct OldestValues {
-    all: [Option<(Version, u32)>; 2],
-    present: [Option<(Version, u32)>; 2],
-}
+/// The two segments with the oldest values, to ask for the oldest besides one of them.
+#[derive(Clone, Copy, Debug)]
+pub struct OldestValues([Option<(Version, u32)>; 2]);
 
 impl OldestValues {
-    fn of(segments: &[(u32, SegmentFacts)]) -> Self {
-        let lowest_two = |is_counted: &dyn Fn(&SegmentFacts) -> bool| {
-            let mut lowest = [None, None];
-            for (id, facts) in segments {
-                if !has_values(facts) || !is_counted(facts) {
-                    continue;
-                }
-                let this = (facts.min_version, *id);
-                if lowest[0].is_none_or(|first| this < first) {
-                    lowest = [Some(this), lowest[0]];
-                } else if lowest[1].is_none_or(|second| this < second) {
-                    lowest[1] = Some(this);
-                }
+    /// Where any value may be in any segment.
+    pub const UNKNOWN: Self = Self([Some((0, u32::MAX)), None]);
+
+    /// Those of all `segments`, by their numbers.
+    pub fn of<'a>(segments: impl IntoIterator<Item = (u32, &'a SegmentFacts)>) -> Self {
+        let mut lowest = [None, None];
+        for (id, facts) in segments {
+            if !has_values(facts) {
+                continue;
             }
-            lowest
-        };
-        let is_present = |facts: &SegmentFacts| !matches!(facts.state, SegmentState::Lost { .. });
-        Self {
-            all: lowest_two(&|_| true),
-            present: lowest_two(&is_present),
+            let this = (facts.min_version, id);
+            if lowest[0].is_none_or(|first| this < first) {
+                lowest = [Some(this), lowest[0]];
+            } else if lowest[1].is_none_or(|second| this < second) {
+                lowest[1] = Some(this);
+            }
         }
+        Self(lowest)
     }
 
-    /// Whether a segment other than `id` has a value older than `at`. Lost ones are left out if
-    /// `only_present`: two of them must not keep each other for ever.
-    fn is_below(&self, at: Version, id: u32, only_present: bool) -> bool {
-        let lowest = if only_present { self.present } else { self.all };
-        lowest
-            .into_iter()
-            .flatten()
-            .find(|(_, other)| *other != id)
-            .is_some_and(|(version, _)| version < at)
+    /// The version of the oldest value in a segment other than `id`, which is a segment's number;
+    /// [`Version::MAX`] if there is none.
+    #[must_use]
+    pub fn besides(&self, id: u32) -> Version {
+        let others = self.0.into_iter().flatten();
+        let mut others = others.filter(|(_, other)| *other != id);
+        others.next().map_or(Version::MAX, |(version, _)| version)
     }
 }
 

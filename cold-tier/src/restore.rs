@@ -16,6 +16,7 @@ use crate::follow::reconcile;
 use crate::index::{Cursor, IndexError};
 use crate::names::{CHECKPOINTS, CheckpointName, CheckpointObject, WriterKey};
 use crate::options::RestoreFrom;
+use crate::segment::FlushMark;
 use crate::shared::Shared;
 use crate::store::ObjectMeta;
 use spool::Spool;
@@ -64,10 +65,7 @@ pub(crate) async fn run(shared: &Arc<Shared>, failures: &mut Failures) -> Result
     shared.crash_point("restored").await;
     reconcile::run(shared).await?;
     shared
-        .blocking(|shared| {
-            shared.index.set_complete()?;
-            Ok(shared.index.persist()?)
-        })
+        .blocking(|shared| Ok(shared.index.set_complete()?))
         .await?;
     shared
         .progress
@@ -87,7 +85,7 @@ async fn checkpoints(shared: &Shared) -> Result<Vec<CheckpointName>, ColdError> 
     names.sort_by(|a, b| {
         let is_foreign = |name: &CheckpointName| name.region != *own;
         let order = is_foreign(a).cmp(&is_foreign(b));
-        order.then((b.writer, b.n).cmp(&(a.writer, a.n)))
+        order.then(b.id.cmp(&a.id))
     });
     Ok(names)
 }
@@ -166,12 +164,8 @@ fn ingest(shared: &Shared, manifest: &Manifest, spool: &Spool) -> Result<u64, Co
             (key.clone(), cursor)
         })
         .collect();
-    for mark in &manifest.flush_marks {
-        shared.observer.flushed(mark);
-    }
-    let restored =
-        shared
-            .index
-            .restore(&manifest.segments, &cursors, &manifest.flush_marks, entries);
-    Ok(restored?)
+    let marks = manifest.flush_marks.iter().copied();
+    let marks: Vec<FlushMark> = marks.filter(|mark| shared.observer.flushed(mark)).collect();
+    let index = &shared.index;
+    Ok(index.restore(&manifest.segments, &cursors, &marks, entries)?)
 }

@@ -1,6 +1,6 @@
 //! What the parts of the cold tier share.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -18,7 +18,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, watch};
 
 use crate::error::ColdError;
-use crate::fetch::{Durations, Landed};
+use crate::fetch::Landed;
 use crate::flight::Flights;
 use crate::follow::announced::{Announced, Announcement};
 use crate::index::{Index, IndexError};
@@ -26,12 +26,11 @@ use crate::memory::MemoryGate;
 use crate::names::{KeyHash, SegmentName, WriterId, WriterKey};
 use crate::observer::ColdObserver;
 use crate::options::ColdOptions;
-use crate::plan::part_of_budget;
+use crate::plan::{OldestValues, part_of_budget};
 use crate::reads::OwnReads;
 use crate::recent::Recent;
-use crate::segment::FlushMark;
-use crate::spill::Command;
 use crate::spill::source::SpillSource;
+use crate::spill::{Drain, Wishes};
 use crate::status::{Counters, FirstReading, RefusedFooter};
 use crate::store::{
     ObjectKey, ObjectMeta, ObjectStore, PAGE_MAX, StoreError, StoreErrorKind, WatchedStore,
@@ -59,7 +58,7 @@ pub(crate) struct Running {
     pub(crate) runtime: Handle,
     pub(crate) tasks: Tasks,
     pub(crate) source: Arc<dyn SpillSource>,
-    pub(crate) spill: mpsc::Sender<Command>,
+    pub(crate) drains: mpsc::Sender<Drain>,
 }
 
 /// The shared part.
@@ -72,7 +71,6 @@ pub(crate) struct Shared {
     pub(crate) index: Index,
     pub(crate) breaker: Mutex<Breaker<Duration>>,
     pub(crate) flights: Flights<(u32, u64), Landed>,
-    pub(crate) read_durations: Durations,
     pub(crate) uploads: MemoryGate,
     pub(crate) reads: MemoryGate,
     pub(crate) counters: Counters,
@@ -83,6 +81,13 @@ pub(crate) struct Shared {
     pub(crate) budget: AtomicU64,
     /// Whether this node holds the lease of its region's collector.
     pub(crate) is_collector: AtomicBool,
+    /// Whether it held the lease during all of the last comparison with the bucket. What has
+    /// vanished from its region since then, no node has deleted.
+    pub(crate) compared_as_collector: AtomicBool,
+    /// What the spiller is to do.
+    pub(crate) wishes: Wishes,
+    /// Uploads that the bucket has refused for longer than the grace.
+    pub(crate) late_uploads: AtomicU64,
     /// Writers of this run: their segments are merged when they are written.
     pub(crate) own_writers: Mutex<HashSet<WriterKey>>,
     /// What this node tells the other members of its cluster.
@@ -121,6 +126,12 @@ impl Shared {
         } else {
             Some(BlockingPool::new("cold", threads, BLOCKING_QUEUE_MAX)?)
         };
+        let wishes = Wishes::default();
+        // The last run may have ended before these were in a segment.
+        wishes.carry_lost();
+        if !index.marks().is_empty() {
+            wishes.carry_marks();
+        }
         let transfer = options.transfer_bytes();
         let is_ready = index.is_complete();
         Ok(Self {
@@ -135,7 +146,6 @@ impl Shared {
                 probe_timeout: options.read_timeout.max(Duration::from_secs(1)),
             })),
             flights: Flights::default(),
-            read_durations: Durations::default(),
             uploads: MemoryGate::new(transfer / 4 * 3),
             reads: MemoryGate::new(transfer / 4),
             counters: Counters::default(),
@@ -148,6 +158,9 @@ impl Shared {
             own_reads: Mutex::default(),
             budget: AtomicU64::new(options.budget_bytes.unwrap_or(u64::MAX)),
             is_collector: AtomicBool::new(false),
+            compared_as_collector: AtomicBool::new(false),
+            wishes,
+            late_uploads: AtomicU64::new(0),
             own_writers: Mutex::default(),
             announcement: watch::Sender::new(Announcement {
                 region: options.region.clone(),
@@ -162,7 +175,11 @@ impl Shared {
             running: OnceLock::new(),
             index_failed: AtomicBool::new(false),
             pool,
-            watched: WatchedStore::new(Arc::clone(&store), options.clock.clone()),
+            watched: WatchedStore::new(
+                Arc::clone(&store),
+                options.clock.clone(),
+                Arc::clone(&options.health),
+            ),
             options,
             store,
             observer,
@@ -227,20 +244,36 @@ impl Shared {
         self.progress.borrow().is_ready
     }
 
-    /// Whether a copy of that version was flushed neither here nor elsewhere.
+    /// Whether a copy of that version was flushed neither here nor elsewhere. The node was told of
+    /// every flush in the bucket that it believes.
     pub(crate) fn is_visible(&self, space: u16, version: u64) -> bool {
-        version >= self.index.cutoff(FlushMark::of_space(space, 0).key())
-            && self.observer.is_visible(space, version)
+        self.observer.is_visible(space, version)
+    }
+
+    /// The oldest values in segments that may exist, but for `missing` ones: also in those that
+    /// could not be read, in which any version may be.
+    pub(crate) fn oldest_values(&self, missing: &BTreeSet<u32>) -> OldestValues {
+        if !self.unreadable.lock().is_empty() {
+            return OldestValues::UNKNOWN;
+        }
+        let mut segments = self.index.table().all();
+        segments.retain(|(id, _)| !missing.contains(id));
+        OldestValues::of(segments.iter().map(|(id, facts)| (*id, facts)))
     }
 
     pub(crate) fn random_u64(&self) -> u64 {
         self.random.lock().next_u64()
     }
 
+    /// An id that no other name has.
+    pub(crate) fn mint_id(&self) -> WriterId {
+        let random = u128::from(self.random_u64()) << 64 | u128::from(self.random_u64());
+        WriterId::mint(self.wall_ms(), random)
+    }
+
     /// A writer of this run, whose segments this node does not follow.
     pub(crate) fn mint_writer(&self) -> WriterId {
-        let random = u128::from(self.random_u64()) << 64 | u128::from(self.random_u64());
-        let writer = WriterId::mint(self.wall_ms(), random);
+        let writer = self.mint_id();
         self.own_writers.lock().insert(self.writer_key(writer));
         writer
     }
@@ -299,8 +332,7 @@ impl Shared {
         };
         if let Err(ColdError::Index(error)) = &result {
             // A batch that failed may be half in RAM: nothing is written on top of it.
-            self.index_failed.store(true, Ordering::Release);
-            tracing::error!(%error, "the local index of the cold tier failed, nothing is written to it until the next start");
+            self.fail_index(error);
         }
         result
     }
@@ -342,38 +374,37 @@ impl Shared {
         }
     }
 
-    /// Whether nothing can be brought into the bucket at present.
+    /// Whether the bucket takes nothing at present.
     pub(crate) fn is_failing(&self) -> bool {
-        let now_ms = self.options.clock.monotonic_ms();
+        let health = &self.options.health;
         // Before everything was followed nothing is put.
         let is_waiting = !self.progress.borrow().is_caught_up;
-        self.index_failed()
-            || self.watched.puts.is_failing(now_ms)
-            || (is_waiting && self.watched.others.is_failing(now_ms))
+        health.puts.is_failing() || (is_waiting && health.others.is_failing())
     }
 
     /// How far the index is from being complete for the first time.
     pub(crate) fn first_reading(&self) -> FirstReading {
-        let now_ms = self.options.clock.monotonic_ms();
+        let others = &self.options.health.others;
         if self.is_ready() {
             FirstReading::Done
         } else if self.index_failed() {
             FirstReading::IndexFailed
         } else if self.refused.lock().is_some() {
             FirstReading::Refused
-        } else if self.watched.others.is_failing(now_ms) {
+        } else if others.is_failing() {
             FirstReading::Failing
         } else {
             FirstReading::UnderWay {
-                is_answered: self.watched.others.has_worked(),
+                is_answered: others.has_worked(),
             }
         }
     }
 
     /// Nothing is written to the index from now on.
     pub(crate) fn fail_index(&self, error: &IndexError) {
-        self.index_failed.store(true, Ordering::Release);
-        tracing::error!(%error, "the local index of the cold tier failed, reads miss until the next start");
+        if !self.index_failed.swap(true, Ordering::AcqRel) {
+            tracing::error!(%error, "the local index of the cold tier failed: reads miss, and nothing is written to it until the next start");
+        }
     }
 
     /// Bytes of this region's segments, and how many it may have: its part of the budget.

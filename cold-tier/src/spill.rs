@@ -10,12 +10,13 @@ mod select;
 pub(crate) mod source;
 mod uploader;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::error::ColdError;
@@ -35,16 +36,48 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Copies on their way: in the open segment, waiting, or being uploaded.
 type Pending = Mutex<HashMap<KeyHash, Version>>;
 
-/// What the spiller is asked for.
-pub(crate) enum Command {
-    /// Bring everything that is in the queue into the bucket now.
-    Drain(oneshot::Sender<()>),
-    /// There are new flush marks.
-    FlushMarks,
-    /// There are tombstones of copies that were lost.
-    Lost,
-    /// Upload what there is.
-    Hurry,
+/// Asks for everything that is in the queue to be brought into the bucket now, and is told when it
+/// is there.
+pub(crate) type Drain = oneshot::Sender<()>;
+
+/// What the spiller is to do besides reading the queue. To ask for it neither waits nor fails,
+/// however long the spiller is held up by the bucket.
+#[derive(Debug, Default)]
+pub(crate) struct Wishes {
+    /// There are flush marks that are in no segment yet.
+    marks: AtomicBool,
+    /// There may be tombstones of lost copies that are in no segment yet.
+    lost: AtomicBool,
+    /// The open segment is to be uploaded before it is full.
+    hurry: AtomicBool,
+    are_new: Notify,
+}
+
+impl Wishes {
+    /// Has the flush marks brought into the bucket.
+    pub(crate) fn carry_marks(&self) {
+        self.wish(&self.marks);
+    }
+
+    /// Has the tombstones of lost copies brought into the bucket.
+    pub(crate) fn carry_lost(&self) {
+        self.wish(&self.lost);
+    }
+
+    /// Has the open segment uploaded before it is full.
+    pub(crate) fn hurry(&self) {
+        self.wish(&self.hurry);
+    }
+
+    fn wish(&self, flag: &AtomicBool) {
+        flag.store(true, Ordering::Release);
+        self.are_new.notify_one();
+    }
+}
+
+/// Whether that is wished; it counts as done then.
+fn take(flag: &AtomicBool) -> bool {
+    flag.swap(false, Ordering::AcqRel)
 }
 
 /// Makes the two tasks; the caller spawns them.
@@ -52,11 +85,11 @@ pub(crate) fn tasks(
     shared: &Arc<Shared>,
     source: Arc<dyn SpillSource>,
 ) -> (
-    mpsc::Sender<Command>,
+    mpsc::Sender<Drain>,
     impl Future<Output = ()> + Send + 'static,
     impl Future<Output = ()> + Send + 'static,
 ) {
-    let (commands_tx, commands) = mpsc::channel(16);
+    let (drains_tx, drains) = mpsc::channel(1);
     // Each job has a slot, so it never waits for the channel.
     let lanes = shared.options.upload_lanes();
     let (jobs, jobs_rx) = mpsc::channel(lanes);
@@ -77,12 +110,9 @@ pub(crate) fn tasks(
         queued_to: cursor,
         open: None,
         held: None,
-        // The last run may have ended before they were in a segment.
-        wants_marks: !shared.index.marks().is_empty(),
-        wants_lost: true,
-        lost: HashSet::new(),
+        lost: HashMap::new(),
     };
-    (commands_tx, spiller.run(commands), uploader.run(jobs_rx))
+    (drains_tx, spiller.run(drains), uploader.run(jobs_rx))
 }
 
 /// Reads the queue and fills segments.
@@ -100,12 +130,9 @@ struct Spiller {
     open: Option<OpenSegment>,
     /// The memory of the batch at hand, until a record of it is in a segment.
     held: Option<Held>,
-    /// There are flush marks that are in no segment yet.
-    wants_marks: bool,
-    /// There may be tombstones of lost copies that are in no segment yet.
-    wants_lost: bool,
-    /// Those that this run has put into a segment, and that may be on their way.
-    lost: HashSet<KeyHash>,
+    /// The tombstones of lost copies that this run has put into a segment, and that may be on their
+    /// way.
+    lost: HashMap<KeyHash, Version>,
 }
 
 /// The uploader is gone.
@@ -123,14 +150,20 @@ enum Filled {
 }
 
 impl Spiller {
-    async fn run(mut self, mut commands: mpsc::Receiver<Command>) {
+    async fn run(mut self, mut drains: mpsc::Receiver<Drain>) {
         let mut progress = self.shared.progress.subscribe();
         // Before that a newer copy may be in the bucket that this node does not know.
         let is_go = |progress: &crate::shared::Progress| progress.is_ready && progress.is_caught_up;
         if progress.wait_for(is_go).await.is_err() {
             return;
         }
+        let shared = Arc::clone(&self.shared);
         loop {
+            // With a backlog, too: the bucket has older copies meanwhile. If the index failed, they
+            // are written after the next start.
+            if take(&shared.wishes.lost) && self.add_lost().await.is_err() {
+                return;
+            }
             let (is_drained, failed) = match self.read_and_fill().await {
                 // All of a backlog is due, and the next batch is there at once: full segments save
                 // requests.
@@ -148,12 +181,8 @@ impl Spiller {
                 }
                 continue;
             }
-            if self.wants_lost {
-                // If the index failed, they are written after the next start.
-                if self.add_lost().await.is_err() {
-                    return;
-                }
-                self.wants_lost = false;
+            if take(&shared.wishes.hurry) && self.seal().await.is_err() {
+                return;
             }
             if self.settle().await.is_err() {
                 return;
@@ -168,16 +197,10 @@ impl Spiller {
                         return;
                     }
                 }
-                command = commands.recv() => match command {
+                () = shared.wishes.are_new.notified() => {}
+                drain = drains.recv() => match drain {
                     None => return,
-                    Some(Command::FlushMarks) => self.wants_marks = true,
-                    Some(Command::Lost) => self.wants_lost = true,
-                    Some(Command::Hurry) => {
-                        if self.seal().await.is_err() {
-                            return;
-                        }
-                    }
-                    Some(Command::Drain(done)) => {
+                    Some(done) => {
                         if self.drain(done).await.is_err() {
                             return;
                         }
@@ -283,10 +306,10 @@ impl Spiller {
         let lost = self.shared.blocking(|shared| Ok(shared.index.lost()?));
         let rows = lost.await.map_err(Err)?;
         let hash = |row: &LostRow| KeyHash::of(row.space, &row.key);
-        let open: HashSet<KeyHash> = rows.iter().map(hash).collect();
-        self.lost.retain(|hash| open.contains(hash));
+        let open: HashMap<KeyHash, Version> = rows.iter().map(|row| (hash(row), row.at)).collect();
+        self.lost.retain(|hash, at| open.get(hash) == Some(&*at));
         for row in rows {
-            if !self.lost.insert(hash(&row)) {
+            if self.lost.insert(hash(&row), row.at) == Some(row.at) {
                 continue;
             }
             let record = SpillRecord {
@@ -315,7 +338,8 @@ impl Spiller {
         let Some(open) = self.open.take() else {
             return Ok(());
         };
-        self.wants_marks = false;
+        // It gets all that are known when its upload begins.
+        take(&self.shared.wishes.marks);
         self.queue(Some(open), None).await
     }
 
@@ -344,7 +368,7 @@ impl Spiller {
     /// is given back.
     async fn settle(&mut self) -> Result<(), Stopped> {
         self.held = None;
-        if self.open.is_none() && self.wants_marks {
+        if self.open.is_none() && self.shared.wishes.marks.load(Ordering::Acquire) {
             self.open = Some(OpenSegment::default());
             return self.seal().await;
         }
@@ -354,7 +378,12 @@ impl Spiller {
         Ok(())
     }
 
-    async fn drain(&mut self, done: oneshot::Sender<()>) -> Result<(), Stopped> {
+    async fn drain(&mut self, done: Drain) -> Result<(), Stopped> {
+        if take(&self.shared.wishes.lost)
+            && let Err(Ok(stopped)) = self.add_lost().await
+        {
+            return Err(stopped);
+        }
         loop {
             match self.read_and_fill().await {
                 Ok(Filled::Full | Filled::Some) => {}

@@ -8,18 +8,9 @@ use fonn_base::breaker::Position;
 use crate::names::SegmentName;
 use crate::spill::source::Backlog;
 
-/// At most this part of cold reads (1/20) is sent a second time.
-const HEDGED_PART: u64 = 20;
-
 impl Counters {
     pub(crate) fn add(counter: &AtomicU64, count: u64) {
         counter.fetch_add(count, Ordering::Relaxed);
-    }
-
-    /// Whether one more read may be sent a second time.
-    pub(crate) fn may_hedge(&self) -> bool {
-        let hedged = self.hedged.load(Ordering::Relaxed);
-        hedged <= self.hits.load(Ordering::Relaxed) / HEDGED_PART
     }
 
     pub(crate) fn note_upload_wait(&self, took: Duration) {
@@ -165,10 +156,6 @@ counters! {
     deadline,
     /// Cold reads that the bucket or the breaker refused.
     unavailable,
-    /// Cold reads that were sent a second time.
-    hedged,
-    /// Of these, such that the second request answered.
-    hedges_won,
     /// Entries in the bucket by this node.
     spilled_entries,
     /// Bytes of the segments of these.
@@ -195,7 +182,8 @@ counters! {
     takeover_us,
     /// Segments that could not be read.
     unreadable_segments,
-    /// Segments that the bucket does not have any more.
+    /// Segments of the region that the bucket does not have any more although no node deleted them,
+    /// as far as this node, the collector, knows.
     lost_segments,
     /// Segments deleted by this node.
     collected_segments,

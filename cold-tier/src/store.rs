@@ -9,8 +9,8 @@
 //!
 //! Two keys must not collide as file and directory (`a` and `a/b`): a backend may refuse the
 //! second. Retries, limits and metrics are decorators, not part of a backend: [`open()`] puts them
-//! around one, the meter innermost, so that it sees each attempt; then the limit, which each
-//! attempt has to pass; and outermost the retries.
+//! around one, the meter innermost, so that it sees each attempt; then what tells whether the store
+//! works; then the limit, which each attempt has to pass; and outermost the retries.
 
 mod around;
 pub mod body;
@@ -18,6 +18,7 @@ pub mod error;
 #[cfg(any(test, feature = "test-util"))]
 pub mod fault;
 pub mod fs;
+pub mod health;
 pub mod key;
 pub mod limit;
 #[cfg(any(test, feature = "test-util"))]
@@ -47,6 +48,7 @@ pub use error::{Operation, Refusal, StoreError, StoreErrorKind};
 #[cfg(any(test, feature = "test-util"))]
 pub use fault::FaultStore;
 pub use fs::FsStore;
+pub use health::HealthStore;
 pub use key::ObjectKey;
 pub use limit::LimitStore;
 #[cfg(any(test, feature = "test-util"))]
@@ -145,21 +147,6 @@ pub trait ObjectStore: fmt::Debug + Send + Sync + 'static {
         from: Option<&'a Continuation>,
         limit: usize,
     ) -> StoreFuture<'a, Page>;
-
-    /// Lists uploads of large objects that were begun and neither finished nor aborted, of keys
-    /// that begin with `prefix`: what a crash leaves, which costs as much as objects and is not
-    /// listed among them. At most the first [`PAGE_MAX`] in the order of keys.
-    ///
-    /// # Errors
-    /// [`StoreErrorKind::Unsupported`]: not every store can.
-    fn list_uploads<'a>(&'a self, prefix: &'a str) -> StoreFuture<'a, Vec<Upload>>;
-
-    /// Gives up an unfinished upload and frees its space; succeeds also when there is none. If it
-    /// is still going on, its put fails.
-    ///
-    /// # Errors
-    /// [`StoreErrorKind::Unsupported`].
-    fn abort_upload<'a>(&'a self, upload: &'a Upload) -> StoreFuture<'a, ()>;
 }
 
 /// What is known of an object without reading it.
@@ -180,17 +167,6 @@ pub struct Suffix {
     pub bytes: Bytes,
     /// The size of the whole object in bytes.
     pub object_size_bytes: u64,
-}
-
-/// An upload that was begun and not finished.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Upload {
-    /// The key that the object would have.
-    pub key: ObjectKey,
-    /// The store's own name for it.
-    pub id: String,
-    /// Unix time in milliseconds of its begin, by the clock of the store.
-    pub started_ms: u64,
 }
 
 /// A part of a list.

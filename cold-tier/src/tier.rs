@@ -25,10 +25,10 @@ use crate::index::{Index, IndexError, LostCopy};
 use crate::names::{KeyHash, SegmentName, WriterKey};
 use crate::observer::ColdObserver;
 use crate::options::ColdOptions;
-use crate::segment::{FlushMark, Version};
+use crate::segment::FlushMark;
 use crate::shared::{Running, Shared};
+use crate::spill;
 use crate::spill::source::{Backlog, SpillCursor, SpillSource};
-use crate::spill::{self, Command};
 use crate::status::{ColdStatus, Counters, FirstReading, SpillLoad};
 use crate::store::ObjectStore;
 
@@ -84,12 +84,12 @@ impl ColdTier {
     /// # Panics
     /// Outside of a tokio runtime.
     pub fn start(&self, source: Arc<dyn SpillSource>, tasks: &Tasks) {
-        let (spill, spiller, uploader) = spill::tasks(&self.shared, Arc::clone(&source));
+        let (drains, spiller, uploader) = spill::tasks(&self.shared, Arc::clone(&source));
         let running = Running {
             runtime: Handle::current(),
             tasks: tasks.clone(),
             source,
-            spill,
+            drains,
         };
         if self.shared.running.set(running).is_err() {
             return;
@@ -136,6 +136,24 @@ impl ColdTier {
         }
     }
 
+    /// Whether the bucket may have a value of this key, so that a deletion has to be known there.
+    /// True also where the index cannot tell, and for a value in a segment that is lost, which may
+    /// be there again. Blocks like [`ColdTier::find`].
+    #[must_use]
+    pub fn may_have(&self, space: u16, key: &[u8]) -> bool {
+        let shared = &self.shared;
+        if shared.index_failed() || !shared.is_ready() {
+            return true;
+        }
+        match shared.index.entry(KeyHash::of(space, key)) {
+            Ok(entry) => entry.is_some_and(|entry| {
+                let is_expired = entry.is_expired(shared.wall_ms());
+                !entry.tombstone && !is_expired && shared.is_visible(space, entry.at)
+            }),
+            Err(_) => true,
+        }
+    }
+
     /// The newest record of a key by the local index, with the segment that it is in: for the
     /// operator, expired entries and tombstones too. No segment for a tombstone that is in none
     /// yet. Blocks like [`ColdTier::find`].
@@ -175,29 +193,26 @@ impl ColdTier {
         Box::pin(fetch::fetch(&self.shared, space, key, location))
     }
 
-    /// Whether the bucket has this copy of a key, or a newer one: then the local one may go. Blocks
-    /// like [`ColdTier::find`].
-    #[must_use]
-    pub fn spilled(&self, space: u16, key: &[u8], at: Version) -> bool {
-        let entry = self.shared.index.entry(KeyHash::of(space, key));
-        let is_there = |segment| self.shared.index.readable_segment(segment).is_some();
-        matches!(entry, Ok(Some(entry)) if entry.at > at || (entry.at == at && is_there(entry.segment)))
-    }
-
-    /// Notes that copies of this node are gone, in case the bucket lacks them: from now on older
-    /// ones in the bucket do not count, and as soon as possible the bucket says so itself. Blocks.
-    pub fn lost(&self, copies: &[LostCopy<'_>]) {
+    /// Notes that copies of this node are about to go, in case the bucket lacks them: from now on
+    /// older ones in the bucket do not count, and as soon as possible the bucket says so itself.
+    /// Blocks on the disk.
+    ///
+    /// # Errors
+    /// [`ColdError`]: the index failed. The copies must stay: otherwise the next start would find
+    /// older ones in the bucket, and nothing that hides them.
+    pub fn lost(&self, copies: &[LostCopy<'_>]) -> Result<(), ColdError> {
         let shared = &self.shared;
-        match shared.index.lose(copies) {
-            Ok((0, _)) => {}
-            Ok((count, bytes)) => {
-                Counters::add(&shared.counters.lost_entries, count);
-                Counters::add(&shared.counters.lost_bytes, bytes);
-                // They are found with the next ones too, or at the next start.
-                self.tell_spiller(Command::Lost);
-            }
-            Err(error) => shared.fail_index(&error),
+        if shared.index_failed() {
+            return Err(ColdError::IndexFailed);
         }
+        let lost = shared.index.lose(copies);
+        let (count, bytes) = lost.inspect_err(|error| shared.fail_index(error))?;
+        if count > 0 {
+            Counters::add(&shared.counters.lost_entries, count);
+            Counters::add(&shared.counters.lost_bytes, bytes);
+            shared.wishes.carry_lost();
+        }
+        Ok(())
     }
 
     /// Whether the index is complete, so that what it lacks is not in the bucket.
@@ -222,8 +237,7 @@ impl ColdTier {
         self.shared.first_reading()
     }
 
-    /// Whether nothing can be brought into the bucket at present: for some seconds every call has
-    /// failed.
+    /// Whether the bucket takes nothing at present: for some seconds every attempt has failed.
     #[must_use]
     pub fn is_failing(&self) -> bool {
         self.shared.is_failing()
@@ -231,14 +245,7 @@ impl ColdTier {
 
     /// Has what is in the queue uploaded without waiting for a segment to fill or to become old.
     pub fn hurry(&self) {
-        self.tell_spiller(Command::Hurry);
-    }
-
-    /// If a command cannot be queued, many wait already.
-    fn tell_spiller(&self, command: Command) {
-        if let Some(running) = self.shared.running.get() {
-            let _ = running.spill.try_send(command);
-        }
+        self.shared.wishes.hurry();
     }
 
     /// How far the queue was brought into the bucket.
@@ -310,7 +317,7 @@ impl ColdTier {
     /// [`ColdError::Index`].
     pub fn flush(&self, mark: FlushMark) -> Result<(), ColdError> {
         if self.shared.index.raise_cutoff(mark)? {
-            self.tell_spiller(Command::FlushMarks);
+            self.shared.wishes.carry_marks();
         }
         Ok(())
     }
@@ -328,22 +335,21 @@ impl ColdTier {
             };
             let work = async {
                 let (done, is_done) = oneshot::channel();
-                let asked = running.spill.send(Command::Drain(done)).await;
+                let asked = running.drains.send(done).await;
                 let is_drained = asked.is_ok() && is_done.await.is_ok();
                 if self.shared.is_collector.load(Ordering::Relaxed)
                     && self.shared.is_ready()
                     && checkpointer::is_due(&self.shared, true)
                 {
-                    let writer = self.shared.mint_writer();
-                    if let Err(error) = checkpointer::run(&self.shared, writer, 0).await {
+                    let written = async {
+                        checkpointer::run(&self.shared).await?;
+                        checkpointer::remove_old(&self.shared).await
+                    };
+                    if let Err(error) = written.await {
                         tracing::warn!(%error, "no checkpoint at the stop");
                     }
                 }
-                let persisted = self
-                    .shared
-                    .blocking(|shared| Ok(shared.index.persist()?))
-                    .await;
-                is_drained && persisted.is_ok()
+                is_drained
             };
             tokio::time::timeout_at(deadline, work)
                 .await

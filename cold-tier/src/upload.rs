@@ -12,6 +12,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fonn_base::backoff::Backoff;
@@ -126,10 +127,14 @@ pub(crate) async fn put_in_bucket(
 ) -> Result<Arc<SealedSegment>, ColdError> {
     let mut sealed = sealed;
     let mut torn: Vec<SegmentName> = Vec::new();
+    let mut late = None;
     loop {
         match put(shared, &sealed, tries_max).await? {
             Put::Done => break,
-            Put::Late => sealed = compared(shared, names, sealed, is_replaced).await?,
+            Put::Late => {
+                late.get_or_insert_with(|| Late::new(shared));
+                sealed = compared(shared, names, sealed, is_replaced).await?;
+            }
             // Many random names in a row: something is wrong with the store, not with the name.
             Put::Taken if torn.len() >= NAMES_MAX && tries_max != ENDLESS => {
                 let key = sealed.footer.header.name().to_string();
@@ -205,6 +210,23 @@ pub(crate) async fn enter(
         .await?;
     shared.crash_point("merged").await;
     Ok(())
+}
+
+/// An upload that is late. Until it is done, the index forgets nothing that the upload has to be
+/// compared with.
+struct Late<'a>(&'a Shared);
+
+impl<'a> Late<'a> {
+    fn new(shared: &'a Shared) -> Self {
+        shared.late_uploads.fetch_add(1, Ordering::Relaxed);
+        Self(shared)
+    }
+}
+
+impl Drop for Late<'_> {
+    fn drop(&mut self) {
+        self.0.late_uploads.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 enum Put {

@@ -13,11 +13,11 @@ use bytes::Bytes;
 use fonn_base::boxed::BoxFuture;
 use fonn_base::clock::Clock;
 use fonn_base::tasks::Tasks;
-use fonn_cold_tier::segment::{Facts, FlushMark, Version};
+use fonn_cold_tier::segment::{Facts, FlushMark};
 use fonn_cold_tier::store::MemoryStore;
 use fonn_cold_tier::{
-    Backlog, ColdObserver, ColdOptions, ColdTier, Fetched, Found, ObjectStore, RestoreFrom,
-    SpillBatch, SpillCursor, SpillFact, SpillRecord, SpillSource, SpillSourceError,
+    Backlog, ColdObserver, ColdOptions, ColdTier, Fetched, Found, NewerCopy, ObjectStore,
+    RestoreFrom, SpillBatch, SpillCursor, SpillFact, SpillRecord, SpillSource, SpillSourceError,
 };
 
 /// Entries without `FONN_COLD_ENTRIES`: those of two segments.
@@ -80,12 +80,15 @@ impl SpillSource for Numbers {
     }
 }
 
-struct Nobody;
+/// An observer that does nothing.
+struct Idle;
 
-impl ColdObserver for Nobody {
-    fn superseded(&self, _: u16, _: &[u8], _: Version) {}
+impl ColdObserver for Idle {
+    fn superseded(&self, _: &[NewerCopy<'_>]) {}
 
-    fn flushed(&self, _: &FlushMark) {}
+    fn flushed(&self, _: &FlushMark) -> bool {
+        true
+    }
 
     fn is_visible(&self, _: u16, _: u64) -> bool {
         true
@@ -100,7 +103,7 @@ async fn start(
 ) -> (ColdTier, Tasks) {
     let mut options = ColdOptions::new(dir, "eu".parse().unwrap());
     options.restore = restore;
-    let tier = ColdTier::open(options, Arc::clone(store), Arc::new(Nobody)).unwrap();
+    let tier = ColdTier::open(options, Arc::clone(store), Arc::new(Idle)).unwrap();
     let tasks = Tasks::new();
     tier.start(Arc::new(Numbers(entries)), &tasks);
     (tier, tasks)

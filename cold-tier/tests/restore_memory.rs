@@ -40,8 +40,7 @@ async fn write_checkpoint(store: &dyn ObjectStore, region: &Region) -> u64 {
     };
     let checkpoint = CheckpointName {
         region: region.clone(),
-        writer,
-        n: 0,
+        id: writer,
     };
     store.put(&segment.key(), "there".into()).await.unwrap();
     let mut random = SplitMix64::new(1);
@@ -54,6 +53,7 @@ async fn write_checkpoint(store: &dyn ObjectStore, region: &Region) -> u64 {
             let hash = u128::from(number) << 107 | u128::from(random.next_u64()) << 40;
             part.push(&IndexEntry {
                 hash: KeyHash(hash.to_be_bytes()),
+                space: 0,
                 segment: 0,
                 offset: random.next_u64() % (1 << 34),
                 len: (random.next_u64() % 200_000) as u32,

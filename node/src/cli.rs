@@ -1,7 +1,7 @@
 //! The life of the process: configuration, start, reload, drain, end.
 
 mod ready;
-mod reload;
+pub(crate) mod reload;
 
 use std::io::Write as _;
 use std::net::ToSocketAddrs as _;
@@ -35,8 +35,7 @@ use fonn_rpc::PeerMetrics;
 use fonn_server::{Tuning, connections_max};
 
 use self::ready::Ready;
-use self::reload::Reload;
-use crate::admin::codecs::Codecs;
+use self::reload::{Parts, Reload};
 use crate::admin::cold::{ColdAdmin, TierAdmin};
 use crate::admin::telemetry::Telemetry;
 use crate::admin::{Admin, Node, OfProcess};
@@ -276,14 +275,11 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
     let gateway = gateway.transpose()?;
     let server = Server::start(Arc::clone(&shared), listeners, config.common.threads)
         .context("cannot start the reactors")?;
-    let codecs = Codecs::new(Arc::clone(&engine), &config, settings.clone());
-    let codecs = Arc::new(codecs);
     admin_api.open(Node {
         shared: Arc::clone(&shared),
         listeners: names.clone(),
         durability: config.durability,
         data_dir: config.data_dir.clone(),
-        codecs: Arc::clone(&codecs),
         cold: cold_admin(&config, &engine, bucket, clock.clone()),
         cluster: cluster.clone(),
     });
@@ -301,17 +297,13 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
     let banner = config.banner(&names, http, &admin);
     let _ = writeln!(std::io::stderr(), "{banner}");
 
-    let mut reload = Reload {
-        sizes: Sizes::of(config.ram_budget),
-        config,
-        set: config::Settings::default(),
-        settings,
+    let parts = Parts {
         engine: &engine,
-        codecs: &codecs,
         security: &security,
         log: &log,
         events: &events,
     };
+    let mut reload = Reload::new(std::env::args_os(), config, settings, parts);
     let stopped_by = loop {
         tokio::select! {
             signal = stop_signals.recv() => break Ok(signal),
@@ -324,6 +316,8 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
         }
     };
 
+    // Changes that wait are refused at once.
+    drop(changes);
     let end = Instant::now() + STOP_GRACE;
     readiness.set_not_ready("draining");
     events.info(Topic::Process, "the node drains and stops");
@@ -415,7 +409,6 @@ fn cold_setup(config: &Config, cold: &ColdConfig, bucket: &Opened, clock: Clock)
     let options = ColdOptions {
         budget_bytes: cold.budget.map(ByteCount::bytes),
         read_timeout: cold.read_timeout,
-        hedge: cold.hedge,
         spill_age: cold.spill,
         follow_interval: cold.follow,
         value_len_max: config.value_len_max(),
@@ -427,6 +420,7 @@ fn cold_setup(config: &Config, cold: &ColdConfig, bucket: &Opened, clock: Clock)
             RestoreFrom::Checkpoint
         },
         clock,
+        health: Arc::clone(&bucket.health),
         ..ColdOptions::new(dir.join("cold"), cold.region.clone())
     };
     let codec = LevelCodec::new(Level::Cold, config.codec_cold, config.codec_min_bytes);
@@ -434,7 +428,6 @@ fn cold_setup(config: &Config, cold: &ColdConfig, bucket: &Opened, clock: Clock)
         options,
         codec: Arc::new(codec),
         store: Arc::clone(&bucket.store),
-        retries: Arc::clone(&bucket.retry),
     }
 }
 

@@ -16,12 +16,11 @@ mod takeover;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fonn_base::hlc::Hlc;
 use fonn_base::tasks::{OnShutdown, Tasks};
 use fonn_cold_tier::store::ObjectStore;
-use fonn_cold_tier::store::retry::RetryStats;
 use fonn_cold_tier::{ColdError, ColdOptions, ColdTier, SpillMode};
 use fonn_disk_tier::levels::LevelCodec;
 use fonn_disk_tier::{Below, DiskTier};
@@ -43,8 +42,6 @@ pub struct ColdSetup {
     pub codec: Arc<LevelCodec>,
     /// The bucket.
     pub store: Arc<dyn ObjectStore>,
-    /// How often requests to it were made again.
-    pub retries: Arc<RetryStats>,
 }
 
 /// The cold tier of a node.
@@ -54,6 +51,7 @@ pub struct Cold {
     gate: Arc<Gate>,
     superseder: Arc<Superseder>,
     mode: SpillMode,
+    read_timeout: Duration,
     has_caught_up: AtomicBool,
     takeovers: Takeovers,
 }
@@ -64,7 +62,7 @@ impl Cold {
     /// # Errors
     /// What the index cannot be opened for.
     pub fn open(setup: ColdSetup, hot: &Arc<Hot>) -> Result<Self, ColdError> {
-        let mode = setup.options.spill_age;
+        let (mode, read_timeout) = (setup.options.spill_age, setup.options.read_timeout);
         let superseder = Arc::new(Superseder::new(Arc::clone(hot)));
         let observer = Arc::clone(&superseder);
         let options = ColdOptions {
@@ -73,11 +71,12 @@ impl Cold {
         };
         let tier = ColdTier::open(options, setup.store, observer)?;
         Ok(Self {
-            gate: Arc::new(Gate::new(tier.clone(), setup.retries)),
+            gate: Arc::new(Gate::new(tier.clone())),
             tier,
             codec: setup.codec,
             superseder,
             mode,
+            read_timeout,
             has_caught_up: AtomicBool::new(false),
             takeovers: Takeovers::default(),
         })
@@ -111,6 +110,11 @@ impl Cold {
     #[must_use]
     pub fn codec(&self) -> &LevelCodec {
         &self.codec
+    }
+
+    /// How long a command waits for the bucket, however often it has to ask.
+    pub(crate) fn read_timeout(&self) -> Duration {
+        self.read_timeout
     }
 
     /// The tier itself.

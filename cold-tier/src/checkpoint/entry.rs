@@ -11,7 +11,7 @@ pub const ENTRY_LEN: usize = 36;
 
 const PART: &str = "index entry";
 
-const LAYOUT: u8 = 2;
+const LAYOUT: u8 = 3;
 
 const BIT_TOMBSTONE: u8 = 1;
 const BIT_SHADOWS: u8 = 1 << 1;
@@ -21,6 +21,8 @@ const BIT_SHADOWS: u8 = 1 << 1;
 pub struct IndexEntry {
     /// The key's hash.
     pub hash: KeyHash,
+    /// The keyspace.
+    pub space: u16,
     /// The index's own number of the segment that it is in.
     pub segment: u32,
     /// Where the record begins in the segment.
@@ -33,8 +35,8 @@ pub struct IndexEntry {
     pub expires_at_ms: u64,
     /// Whether the key was deleted, or its value dropped.
     pub tombstone: bool,
-    /// Whether an older value of the key is in the bucket, or may be; with a tombstone, also one of
-    /// its own version.
+    /// Whether an older value of the key is in the bucket, or may be, or one of its own version in
+    /// another segment.
     pub shadows: bool,
 }
 
@@ -44,6 +46,7 @@ impl IndexEntry {
     pub fn of(segment: u32, entry: &FooterEntry) -> Self {
         Self {
             hash: entry.hash(),
+            space: entry.space,
             segment,
             offset: entry.offset,
             len: entry.len,
@@ -77,9 +80,10 @@ impl IndexEntry {
         } else {
             (other, self)
         };
-        // An older tombstone is not a value, but it may hide one. A tombstone of the same version
-        // hides the value that was dropped, from whatever comes after both.
-        let hides_loser = !loser.tombstone && (loser.at < winner.at || winner.tombstone);
+        // An older tombstone is not a value, but it may hide one. A value of the same version in
+        // another segment may outlive the winner, and must stay hidden from whatever comes then.
+        let is_other = loser.at < winner.at || loser.segment != winner.segment || winner.tombstone;
+        let hides_loser = !loser.tombstone && is_other;
         Self {
             shadows: winner.shadows || loser.shadows || hides_loser,
             ..winner
@@ -98,7 +102,8 @@ impl IndexEntry {
         let bit = |is_set: bool, bit: u8| if is_set { bit } else { 0 };
         let bits = bit(self.tombstone, BIT_TOMBSTONE) | bit(self.shadows, BIT_SHADOWS);
         let mut bytes = Vec::with_capacity(ENTRY_LEN);
-        bytes.extend_from_slice(&[LAYOUT, bits, 0, 0]);
+        bytes.extend_from_slice(&[LAYOUT, bits]);
+        bytes.extend_from_slice(&self.space.to_le_bytes());
         bytes.extend_from_slice(&self.segment.to_le_bytes());
         bytes.extend_from_slice(&self.offset.to_le_bytes());
         bytes.extend_from_slice(&self.len.to_le_bytes());
@@ -124,11 +129,9 @@ impl IndexEntry {
         if bits & !(BIT_TOMBSTONE | BIT_SHADOWS) != 0 {
             return Err(wrong("bits"));
         }
-        if fields.u16() != Some(0) {
-            return Err(wrong("reserved field"));
-        }
         Ok(Self {
             hash,
+            space: fields.u16().ok_or(wrong("space"))?,
             segment: fields.u32().ok_or(wrong("segment"))?,
             offset: fields.u64().ok_or(wrong("offset"))?,
             len: fields.u32().ok_or(wrong("length"))?,

@@ -102,8 +102,7 @@ impl Manifest {
     pub fn encode(&self) -> Result<Vec<u8>, FormatError> {
         self.check_order()?;
         let mut payload = Vec::new();
-        put_writer(&mut payload, &self.name.region, self.name.writer);
-        payload.extend_from_slice(&self.name.n.to_le_bytes());
+        put_writer(&mut payload, &self.name.region, self.name.id);
         payload.extend_from_slice(&self.created_ms.to_le_bytes());
         for count in [
             self.segments.len(),
@@ -191,14 +190,13 @@ impl Manifest {
     }
 
     fn decode_payload(fields: &mut Fields<'_>) -> Option<Self> {
-        let WriterKey { region, writer } = take_writer(fields)?;
-        let n = fields.u64()?;
+        let WriterKey { region, writer: id } = take_writer(fields)?;
         let created_ms = fields.u64()?;
         let counts = [fields.u32()?, fields.u32()?, fields.u32()?, fields.u32()?];
         let [segments, cursors, marks, parts] = counts;
         // Vectors grow with what is there, not with what a count claims.
         let mut manifest = Self {
-            name: CheckpointName { region, writer, n },
+            name: CheckpointName { region, id },
             created_ms,
             segments: Vec::new(),
             cursors: Vec::new(),

@@ -10,6 +10,7 @@ const DOC: &str = include_str!("../../../docs/formats/checkpoint.md");
 fn entry(hash: u128) -> IndexEntry {
     IndexEntry {
         hash: KeyHash(hash.to_be_bytes()),
+        space: 16,
         segment: 3,
         offset: 92,
         len: 70,
@@ -61,8 +62,7 @@ fn manifest() -> Manifest {
     Manifest {
         name: CheckpointName {
             region: "eu-1".parse().unwrap(),
-            writer: writer(),
-            n: 7,
+            id: writer(),
         },
         created_ms: 1_700_000_200_000,
         segments: vec![(3, facts())],
@@ -224,7 +224,7 @@ fn a_foreign_format_version_is_named() {
     let mut object = manifest().encode().unwrap();
     object[8] = 9;
     let message = Manifest::decode(&object).unwrap_err().to_string();
-    assert!(message.contains("version 9") && message.contains("version 3"));
+    assert!(message.contains("version 9") && message.contains("version 4"));
     let (mut object, facts) = part([1]);
     object[8] = 9;
     assert!(matches!(
@@ -241,7 +241,7 @@ fn a_foreign_format_version_is_named() {
         IndexEntry::decode(entry(1).hash, &value),
         Err(FormatError::Version {
             found: 9,
-            known: 2,
+            known: 3,
             ..
         })
     ));
@@ -295,11 +295,24 @@ fn a_value_that_hides_an_older_one_knows_it() {
     assert!(!new.merge(1, new, 1).shadows);
 }
 
+#[test]
+fn a_value_that_is_in_two_segments_hides_the_copy_that_does_not_count() {
+    let put = IndexEntry {
+        shadows: false,
+        ..entry(1)
+    };
+    let copy = IndexEntry { segment: 1, ..put };
+    let kept = put.merge(10, copy, 11);
+    assert_eq!((kept.segment, kept.shadows), (1, true));
+    assert_eq!(copy.merge(11, put, 10), kept);
+}
+
 /// Few, so that copies of one version meet.
 const VERSIONS: std::ops::Range<Version> = 0..12;
 
 prop_compose! {
     fn any_entry()(
+        space: u16,
         segment: u32,
         offset: u64,
         len: u32,
@@ -308,7 +321,8 @@ prop_compose! {
         tombstone: bool,
         shadows: bool,
     ) -> IndexEntry {
-        IndexEntry { segment, offset, len, at, expires_at_ms, tombstone, shadows, ..entry(1) }
+        let hash = entry(1).hash;
+        IndexEntry { hash, space, segment, offset, len, at, expires_at_ms, tombstone, shadows }
     }
 }
 
@@ -386,7 +400,7 @@ proptest! {
         prop_assert_eq!(merge(&shuffled), merged);
         prop_assert_eq!(merged.at, copies.iter().map(|(copy, _)| copy.at).max().unwrap());
         let hides = copies.iter().any(|(copy, _)| {
-            !copy.tombstone && (copy.at < merged.at || merged.tombstone)
+            !copy.tombstone && copy.segment != merged.segment
         });
         prop_assert_eq!(merged.shadows, hides);
     }

@@ -4,6 +4,7 @@
 //! hinders the deletion of nothing. Old segments are doomed only when both are in the bucket and in
 //! the index.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use crate::footers;
 use crate::format::FormatError;
 use crate::memory::Held;
 use crate::names::KeyHash;
-use crate::plan::{Keep, is_settled, tombstone_needed};
+use crate::plan::{Keep, is_settled, is_young, tombstone_needed};
 use crate::segment::{Fact, Footer, FooterEntry, Record, SegmentBuilder, Version};
 use crate::shared::Shared;
 use crate::status::Counters;
@@ -45,7 +46,8 @@ struct Judge<'a> {
     segment: u32,
     facts: &'a SegmentFacts,
     keep: Keep,
-    others: Vec<&'a SegmentFacts>,
+    /// The version of the oldest value in any other segment.
+    oldest_other: Version,
     now_ms: u64,
     grace_ms: u64,
     tombstone_age_min_ms: u64,
@@ -73,9 +75,8 @@ impl Judge<'_> {
         if is_value && kept && !indexed.is_expired(self.now_ms) {
             return Fate::Copy;
         }
-        let written_ms = fonn_base::hlc::wall_ms(record.at);
-        let is_young = written_ms.saturating_add(self.tombstone_age_min_ms) > self.now_ms;
-        let is_needed = tombstone_needed(record.at, indexed.shadows, self.others.iter().copied());
+        let is_young = is_young(record.at, self.now_ms, self.tombstone_age_min_ms);
+        let is_needed = tombstone_needed(record.at, indexed.shadows, self.oldest_other);
         let is_settled = is_settled(self.facts, self.now_ms, self.grace_ms);
         if is_needed || !is_settled || (record.tombstone && is_young) {
             Fate::Hide
@@ -121,13 +122,12 @@ impl<'a> Rewriter<'a> {
         }
     }
 
-    /// Copies what is to be kept of a segment. `segments` are all that may exist.
+    /// Copies what is to be kept of a segment.
     pub(super) async fn add(
         &mut self,
         id: u32,
         facts: &SegmentFacts,
         keep: Keep,
-        segments: &[(u32, SegmentFacts)],
     ) -> Result<(), ColdError> {
         self.after_ms = self.after_ms.max(facts.created_ms);
         let (footer, _) = footers::read(self.shared, &facts.name).await?;
@@ -139,14 +139,10 @@ impl<'a> Rewriter<'a> {
             segment: id,
             facts,
             keep,
-            others: segments
-                .iter()
-                .filter(|(other, _)| *other != id)
-                .map(|(_, facts)| facts)
-                .collect(),
+            oldest_other: self.shared.oldest_values(&BTreeSet::new()).besides(id),
             now_ms: self.shared.wall_ms(),
-            grace_ms: super::millis(self.shared.options.grace),
-            tombstone_age_min_ms: super::millis(self.shared.options.tombstone_age_min),
+            grace_ms: self.shared.options.grace_ms(),
+            tombstone_age_min_ms: self.shared.options.tombstone_age_min_ms(),
         };
         let wanted = self.choose(&judge, footer, &mut source).await?;
         for group in groups(&wanted) {

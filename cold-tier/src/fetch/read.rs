@@ -9,7 +9,6 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::mpsc::Receiver;
@@ -19,7 +18,6 @@ use super::Location;
 use crate::memory::Held;
 use crate::segment::{ColdEntry, RecordStream, StreamError, Wanted};
 use crate::shared::Shared;
-use crate::status::Counters;
 use crate::store::pieces::PIECE_LEN;
 use crate::store::{ObjectKey, Operation, Piece, Pieces, StoreError, StoreErrorKind};
 
@@ -34,9 +32,6 @@ const PARTS_SHARE: u64 = 2;
 /// block.
 const STREAM_BYTES: u64 = 4 * PIECE_LEN as u64;
 
-/// No read is sent a second time before that.
-const HEDGE_AFTER_MIN: Duration = Duration::from_millis(10);
-
 /// What came, and the memory that it takes.
 pub(super) type Came = Result<(ColdEntry, Held), StreamError>;
 
@@ -46,72 +41,6 @@ enum Stop {
     Record(StreamError),
     /// The value and what is still encoded take so many bytes, which are not to be had now.
     Memory(u64),
-}
-
-/// Reads a record, and sends the request a second time if it takes unusually long, as far as memory
-/// and the share of such reads allow: a bucket that is slow as a whole must not get twice as many.
-pub(super) async fn read(
-    shared: &Arc<Shared>,
-    wanted: Wanted<'_>,
-    location: &Location,
-) -> Result<Came, StoreError> {
-    let bytes = location.len_bytes() + window(shared, location);
-    let held = shared.reads.hold(bytes).await;
-    let started = tokio::time::Instant::now();
-    let result = read_hedged(shared, wanted, location, held).await;
-    if result.is_ok() {
-        shared.read_durations.note(started.elapsed());
-    }
-    result
-}
-
-async fn read_hedged(
-    shared: &Arc<Shared>,
-    wanted: Wanted<'_>,
-    location: &Location,
-    held: Held,
-) -> Result<Came, StoreError> {
-    let slow = shared
-        .options
-        .hedge
-        .then(|| shared.read_durations.p99())
-        .flatten()
-        .filter(|_| location.len_bytes() <= PART_BYTES);
-    let first = read_holding(shared, wanted, location, held);
-    let Some(slow) = slow else {
-        return first.await;
-    };
-    tokio::pin!(first);
-    tokio::select! {
-        biased;
-        result = &mut first => return result,
-        () = tokio::time::sleep(slow.max(HEDGE_AFTER_MIN)) => {}
-    }
-    let counters = &shared.counters;
-    let is_allowed = counters.may_hedge();
-    let bytes = location.len_bytes() + window(shared, location);
-    let Some(held) = shared.reads.try_hold(bytes).filter(|_| is_allowed) else {
-        return first.await;
-    };
-    Counters::add(&counters.hedged, 1);
-    let second = read_holding(shared, wanted, location, held);
-    tokio::pin!(second);
-    // What failed says nothing of the other one, unless both did.
-    tokio::select! {
-        result = &mut first => match result {
-            Err(error) if error.is_retryable() => second.await,
-            result => result,
-        },
-        result = &mut second => {
-            if result.is_ok() {
-                Counters::add(&counters.hedges_won, 1);
-            }
-            match result {
-                Err(error) if error.is_retryable() => first.await,
-                result => result,
-            }
-        }
-    }
 }
 
 /// How many parts of a record are read at the same time; 1: it is one stream.
@@ -131,14 +60,15 @@ fn window(shared: &Shared, location: &Location) -> u64 {
     }
 }
 
-/// Reads a record into memory that is held, or waits for more.
-async fn read_holding(
+/// Reads a record, as soon as there is memory for it.
+pub(super) async fn read(
     shared: &Arc<Shared>,
     wanted: Wanted<'_>,
     location: &Location,
-    mut held: Held,
 ) -> Result<Came, StoreError> {
+    let mut bytes = location.len_bytes() + window(shared, location);
     loop {
+        let mut held = shared.reads.hold(bytes).await;
         match pass(shared, wanted, location, &mut held).await {
             Ok(entry) => {
                 let kept = entry.frame.as_ref().map_or(0, Bytes::len);
@@ -147,10 +77,8 @@ async fn read_holding(
             }
             Err(Stop::Record(error)) => return Ok(Err(error)),
             Err(Stop::Store(error)) => return Err(error),
-            Err(Stop::Memory(bytes)) => {
-                drop(held);
-                held = shared.reads.hold(bytes).await;
-            }
+            // What it holds goes before it waits for more.
+            Err(Stop::Memory(needed)) => bytes = needed,
         }
     }
 }

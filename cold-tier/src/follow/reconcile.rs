@@ -1,17 +1,19 @@
 //! Comparing the whole bucket with the index.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::checkpoint::SegmentState;
+use crate::checkpoint::{IndexEntry, SegmentFacts, SegmentState};
 use crate::error::ColdError;
 use crate::footers;
 use crate::index::Cursor;
 use crate::names::{SEGMENTS, SegmentName, WriterKey};
+use crate::plan::{is_young, tombstone_needed};
 use crate::shared::Shared;
 use crate::status::Counters;
 
@@ -58,8 +60,11 @@ pub(crate) async fn repeat(shared: Arc<Shared>) {
     }
 }
 
-/// Merges what the index does not know, and marks what the bucket does not have.
+/// Merges what the index does not know, marks what the bucket does not have, and forgets what has
+/// been missing for long.
 pub(crate) async fn run(shared: &Arc<Shared>) -> Result<(), ColdError> {
+    let is_collector = || shared.is_collector.load(Ordering::Relaxed);
+    let was_collector = is_collector();
     let known_before: BTreeMap<SegmentName, (u32, SegmentState)> = {
         let table = shared.index.table();
         let all = table.all().into_iter();
@@ -71,7 +76,10 @@ pub(crate) async fn run(shared: &Arc<Shared>) -> Result<(), ColdError> {
     adopt(shared, &listed).await?;
     find_lost(shared, &known_before, &listed).await?;
     forget_unreadable(shared, &listed).await?;
+    forget_missing(shared).await?;
     forget_writers(shared, &listed).await?;
+    let compared = &shared.compared_as_collector;
+    compared.store(was_collector && is_collector(), Ordering::Relaxed);
     shared
         .progress
         .send_modify(|progress| progress.is_compared = true);
@@ -145,7 +153,8 @@ async fn adopt(shared: &Arc<Shared>, listed: &[SegmentName]) -> Result<(), ColdE
     }
 }
 
-/// Marks segments as lost that were known before the list and are not in it.
+/// Marks segments as lost that were known before the list and are not in it, and lost ones as there
+/// again that are.
 async fn find_lost(
     shared: &Arc<Shared>,
     known: &BTreeMap<SegmentName, (u32, SegmentState)>,
@@ -154,14 +163,66 @@ async fn find_lost(
     let listed: HashSet<&SegmentName> = listed.iter().collect();
     for (name, &(id, state)) in known {
         let is_lost = matches!(state, SegmentState::Lost { .. });
-        // A list may be behind.
-        if !listed.contains(name) && !shared.exists(&name.key()).await? {
-            gone(shared, id).await?;
-        } else if is_lost {
-            set_state(shared, id, SegmentState::Live).await?;
+        match (listed.contains(name), is_lost) {
+            (true, false) | (false, true) => {}
+            // It may have been asked for where it never was, as in another bucket.
+            (true, true) => set_state(shared, id, SegmentState::Live).await?,
+            // A list may be behind.
+            (false, false) => {
+                if !shared.exists(&name.key()).await? {
+                    gone(shared, id).await?;
+                }
+            }
         }
     }
     Ok(())
+}
+
+/// Forgets segments that have been missing for longer than the grace, and entries that lead to them
+/// or nowhere, unless these hide older copies. The collector of a region has deleted most of them:
+/// what it drops without a tombstone stays in the indexes of all other nodes.
+async fn forget_missing(shared: &Arc<Shared>) -> Result<(), ColdError> {
+    // A late upload must find what has replaced or deleted its entries.
+    if shared.late_uploads.load(Ordering::Relaxed) > 0 {
+        return Ok(());
+    }
+    let now_ms = shared.wall_ms();
+    let over_ms = now_ms.saturating_sub(shared.options.grace_ms());
+    let is_missing = |facts: &SegmentFacts| match facts.state {
+        SegmentState::Lost { since_ms } => since_ms <= over_ms,
+        SegmentState::Live | SegmentState::Doomed { .. } => false,
+    };
+    let segments = shared.index.table().all().into_iter();
+    let missing = segments.filter(|(_, facts)| is_missing(facts));
+    let missing: BTreeSet<u32> = missing.map(|(id, _)| id).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    shared
+        .blocking(move |shared| {
+            let age_min_ms = shared.options.tombstone_age_min_ms();
+            // Two of them do not keep each other.
+            let oldest = shared.oldest_values(&missing);
+            let may_go = |entry: &IndexEntry| {
+                // A flush hides older copies itself.
+                if !shared.is_visible(entry.space, entry.at) {
+                    return true;
+                }
+                let is_kept = entry.tombstone && is_young(entry.at, now_ms, age_min_ms);
+                let oldest_other = oldest.besides(entry.segment);
+                !is_kept && !tombstone_needed(entry.at, entry.shadows, oldest_other)
+            };
+            let entries = shared.index.sweep(&missing, may_go)?;
+            tracing::debug!(entries, "entries of segments that are gone are forgotten");
+            for id in missing {
+                let facts = shared.index.table().facts(id);
+                if facts.is_some_and(|facts| facts.live_entries == 0) {
+                    shared.index.remove_segment(id)?;
+                }
+            }
+            Ok(())
+        })
+        .await
 }
 
 /// Forgets unreadable segments that the bucket no longer lists. They delay no read any more.
@@ -175,7 +236,8 @@ async fn forget_unreadable(shared: &Arc<Shared>, listed: &[SegmentName]) -> Resu
     Ok(())
 }
 
-/// The bucket does not have a segment any more.
+/// The bucket does not have a segment any more. The operator is told if this node knows that no
+/// other node has deleted it.
 pub(crate) async fn gone(shared: &Arc<Shared>, id: u32) -> Result<(), ColdError> {
     let since_ms = shared.wall_ms();
     shared
@@ -186,12 +248,20 @@ pub(crate) async fn gone(shared: &Arc<Shared>, id: u32) -> Result<(), ColdError>
             if facts.live_entries == 0 {
                 return Ok(shared.index.remove_segment(id)?);
             }
-            if !matches!(facts.state, SegmentState::Lost { .. }) {
-                Counters::add(&shared.counters.lost_segments, 1);
-                tracing::warn!(name = %facts.name, entries = facts.live_entries, "a segment is gone");
-                shared.index.set_state(id, SegmentState::Lost { since_ms })?;
+            if matches!(facts.state, SegmentState::Lost { .. }) {
+                return Ok(());
             }
-            Ok(())
+            let (name, entries) = (&facts.name, facts.live_entries);
+            let is_deleter = shared.compared_as_collector.load(Ordering::Relaxed);
+            if is_deleter && name.region == shared.options.region {
+                Counters::add(&shared.counters.lost_segments, 1);
+                tracing::warn!(%name, entries, "a segment has vanished from the bucket");
+            } else {
+                tracing::debug!(%name, entries, "a segment is gone");
+            }
+            Ok(shared
+                .index
+                .set_state(id, SegmentState::Lost { since_ms })?)
         })
         .await
 }

@@ -25,6 +25,5 @@ pub fn age_writers(dir: &Path, by: Duration) -> Result<(), IndexError> {
         };
         batch.put_meta(follow_key(&key), rows::encode_cursor(&aged));
     }
-    index.database.commit(batch)?;
-    index.persist()
+    index.database.commit(batch)
 }

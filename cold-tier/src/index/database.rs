@@ -1,9 +1,10 @@
 //! The database under the local index: fjall, with what keeps it from harm.
 //!
-//! Nothing in it is the only copy of anything, so its journal is never synced: what survives a
-//! crash is a prefix of the batches, and the bucket has the rest. fjall's own threads may fail and
-//! leave the database *poisoned*: it still reads, and writes no more. A panic out of fjall is
-//! caught and counts as an error. All calls block.
+//! A commit hands its batch to the kernel, so the batch survives a `kill -9`. A loss of power
+//! leaves a prefix of the batches, with at least those before the last [`Database::sync`]. The
+//! bucket has the rest. fjall's own threads may fail and leave the database *poisoned*: it still
+//! reads, and writes no more. A panic out of fjall is caught and counts as an error. All calls
+//! block.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -223,14 +224,14 @@ impl Database {
         })
     }
 
-    /// Makes a batch visible.
+    /// Makes a batch visible, and hands it to the kernel.
     ///
     /// # Errors
     /// Nothing of the batch is visible then. The database is to be regarded as poisoned.
     pub(crate) fn commit(&self, batch: Batch) -> Result<(), IndexError> {
         self.wait_for_flushes()?;
         guarded(|| {
-            let mut writes = self.fjall.batch().durability(None);
+            let mut writes = self.fjall.batch().durability(Some(PersistMode::Buffer));
             for (hash, entry) in batch.entries {
                 let key = hash.0.to_vec();
                 match entry {
@@ -303,12 +304,7 @@ impl Database {
         }
     }
 
-    /// Puts the journal into the kernel's hands.
-    pub(crate) fn persist(&self) -> Result<(), IndexError> {
-        guarded(|| Ok(self.fjall.persist(PersistMode::Buffer)?))
-    }
-
-    /// Puts the journal on the disk.
+    /// Puts all batches so far on the disk.
     pub(crate) fn sync(&self) -> Result<(), IndexError> {
         guarded(|| Ok(self.fjall.persist(PersistMode::SyncData)?))
     }

@@ -11,7 +11,7 @@ use crate::names::KeyHash;
 use crate::segment::Version;
 
 /// The segment of what is in none.
-pub(crate) const NOWHERE: u32 = u32::MAX;
+pub(super) const NOWHERE: u32 = u32::MAX;
 
 const PREFIX_LOST: &[u8] = b"lost/";
 
@@ -37,8 +37,9 @@ pub(crate) struct LostRow {
 }
 
 impl Index {
-    /// Notes copies that are gone. Those that the index has, or has something newer for, are not
-    /// lost; returns how many are, and their bytes.
+    /// Notes copies that are about to go, and puts all that the index knows on the disk. Copies
+    /// that the index has, or has something newer for, are not lost; returns how many are, and
+    /// their bytes.
     pub(crate) fn lose(&self, copies: &[LostCopy<'_>]) -> Result<(u64, u64), IndexError> {
         let _writer = self.writer.lock();
         let mut batch = Batch::default();
@@ -57,6 +58,7 @@ impl Index {
             }
             batch.put_entry(IndexEntry {
                 hash,
+                space: copy.space,
                 segment: NOWHERE,
                 offset: 0,
                 len: 0,
@@ -72,12 +74,20 @@ impl Index {
         if !batch.is_empty() {
             self.database.commit(batch)?;
         }
+        // The disk tier drops the copies next, durably. Newer entries, for which a copy is not
+        // lost, must be as durable by then.
+        self.database.sync()?;
         Ok((count, bytes))
     }
 
     /// Tombstones that are in no segment yet. Rows of others are removed.
     pub(crate) fn lost(&self) -> Result<Vec<LostRow>, IndexError> {
         let _writer = self.writer.lock();
+        self.open_rows()
+    }
+
+    /// [`Index::lost`] of a caller that is the writer.
+    pub(super) fn open_rows(&self) -> Result<Vec<LostRow>, IndexError> {
         let mut rows = Vec::new();
         let mut batch = Batch::default();
         for (name, value) in self.database.meta_under(PREFIX_LOST)? {

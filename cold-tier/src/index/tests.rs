@@ -42,16 +42,21 @@ fn footer(seq: u64, records: &[(&str, u64)], marks: &[FlushMark]) -> (SegmentNam
     (name, builder.finish(header, marks).footer)
 }
 
+/// A version that the clock of no node has come to.
+const UNBELIEVABLE: u64 = 1 << 60;
+
 #[derive(Default)]
-struct Listener(parking_lot::Mutex<Vec<(Vec<u8>, u64)>>);
+struct Listener(Mutex<Vec<(Vec<u8>, u64)>>);
 
 impl ColdObserver for Listener {
-    fn superseded(&self, _: u16, key: &[u8], at: u64) {
-        self.0.lock().push((key.to_vec(), at));
+    fn superseded(&self, newer: &[NewerCopy<'_>]) {
+        let newer = newer.iter().map(|copy| (copy.key.to_vec(), copy.at));
+        self.0.lock().extend(newer);
     }
 
-    fn flushed(&self, mark: &FlushMark) {
+    fn flushed(&self, mark: &FlushMark) -> bool {
         self.0.lock().push((b"flush".to_vec(), mark.cutoff));
+        mark.cutoff < UNBELIEVABLE
     }
 
     fn is_visible(&self, _: u16, _: u64) -> bool {
@@ -229,12 +234,25 @@ fn sweeping_removes_only_what_leads_nowhere_and_may_go() {
     let index = open(dir.path());
     merge_in(&index, 0, &[("a", 1), ("b", 1)]);
     merge_in(&index, 1, &[("c", 1)]);
-    let id = index.entry(hash("a")).unwrap().unwrap().segment;
-    assert_eq!(index.sweep(|_| true).unwrap(), 0);
-    index.remove_segment(id).unwrap();
-    assert_eq!(index.sweep(|entry| entry.hash == hash("a")).unwrap(), 1);
-    assert_eq!(index.sweep(|_| true).unwrap(), 1);
-    assert!(index.entry(hash("c")).unwrap().is_some());
+    let segment = |key| index.entry(hash(key)).unwrap().unwrap().segment;
+    let (first, second) = (segment("a"), segment("c"));
+    let none = BTreeSet::new();
+    assert_eq!(index.sweep(&none, |_| true).unwrap(), 0);
+    index.remove_segment(first).unwrap();
+    let is_a = |entry: &IndexEntry| entry.hash == hash("a");
+    assert_eq!(index.sweep(&none, is_a).unwrap(), 1);
+    assert_eq!(index.sweep(&none, |_| true).unwrap(), 1);
+    // A lost segment may be there again, until it is missing for long.
+    let lost = SegmentState::Lost { since_ms: 1 };
+    index.set_state(second, lost).unwrap();
+    assert_eq!(index.sweep(&none, |_| true).unwrap(), 0);
+    let missing = BTreeSet::from([second]);
+    assert_eq!(index.sweep(&missing, |_| false).unwrap(), 0);
+    assert_eq!(index.sweep(&missing, |_| true).unwrap(), 1);
+    assert_eq!(
+        (index.entry(hash("c")).unwrap(), live(&index, 1)),
+        (None, 0)
+    );
 }
 
 #[test]
@@ -243,7 +261,7 @@ fn a_restored_index_is_the_one_that_was_frozen() {
     let index = open(from.path());
     merge_in(&index, 0, &[("a", 1), ("b", 1)]);
     merge_with(&index, 1, &[("b", 2)], &[FlushMark::of_space(3, 9)]);
-    let frozen = index.freeze();
+    let frozen = index.freeze().unwrap().unwrap();
     merge_in(&index, 2, &[("a", 3)]);
     let entries: Vec<IndexEntry> = frozen.scan.page(None, 100).unwrap();
     assert_eq!(entries.len(), 2);
@@ -255,7 +273,6 @@ fn a_restored_index_is_the_one_that_was_frozen() {
             .restore(&frozen.segments, &frozen.cursors, &frozen.marks, rows)
             .unwrap();
         assert_eq!(count, 2);
-        restored.persist().unwrap();
     }
     let restored = open(to.path());
     assert!(!restored.is_blank() && !restored.is_complete());
@@ -297,11 +314,12 @@ fn another_format_is_refused_and_damage_is_broken() {
 }
 
 #[test]
-fn what_has_expired_is_counted_by_segment() {
+fn bytes_of_entries_are_counted_by_segment() {
     let dir = tempfile::tempdir().unwrap();
     let index = open(dir.path());
     let entry = |key: &str, segment, expires_at_ms| IndexEntry {
         hash: hash(key),
+        space: 1,
         segment,
         offset: 92,
         len: 10,
@@ -315,6 +333,140 @@ fn what_has_expired_is_counted_by_segment() {
         batch.put_entry(entry(key, segment, expires_at_ms));
     }
     index.database.commit(batch).unwrap();
-    let expired = index.expired_bytes(5).unwrap();
+    let expired = index.bytes_of(|entry| entry.is_expired(5)).unwrap();
     assert_eq!(expired, HashMap::from([(1, 10), (2, 10)]));
+}
+
+/// A copy of an index as a `kill -9` of its process would leave it: what is in the kernel's hands.
+fn as_killed(from: &Path) -> tempfile::TempDir {
+    fn copy(from: &Path, to: &Path) {
+        for entry in std::fs::read_dir(from).unwrap() {
+            let (from, to) = (
+                entry.as_ref().unwrap().path(),
+                to.join(entry.unwrap().file_name()),
+            );
+            if from.is_dir() {
+                std::fs::create_dir(&to).unwrap();
+                copy(&from, &to);
+            } else {
+                std::fs::copy(&from, &to).unwrap();
+            }
+        }
+    }
+    let to = tempfile::tempdir().unwrap();
+    copy(from, to.path());
+    to
+}
+
+fn lost_copy(key: &str, at: u64) -> LostCopy<'_> {
+    LostCopy {
+        space: 1,
+        key: key.as_bytes(),
+        at,
+        len: 10,
+    }
+}
+
+#[test]
+fn what_was_merged_or_lost_survives_a_kill() {
+    let dir = tempfile::tempdir().unwrap();
+    let index = open(dir.path());
+    merge_in(&index, 0, &[("a", 1), ("b", 1)]);
+    merge_in(&index, 1, &[("a", 2)]);
+    index.set_spilled(&SpillCursor::new(&b"queue"[..])).unwrap();
+    let copies = [lost_copy("b", 3), lost_copy("a", 2)];
+    assert_eq!(index.lose(&copies).unwrap(), (1, 10));
+    let killed = as_killed(dir.path());
+    let killed = open(killed.path());
+    assert_eq!(killed.entry(hash("a")).unwrap().unwrap().at, 2);
+    let lost = killed.entry(hash("b")).unwrap().unwrap();
+    assert_eq!((lost.at, lost.tombstone, lost.space), (3, true, 1));
+    assert_eq!(killed.lost().unwrap().len(), 1);
+    assert_eq!(killed.spilled().as_bytes(), b"queue");
+}
+
+#[test]
+fn an_index_with_an_open_tombstone_of_a_lost_copy_makes_no_checkpoint() {
+    let dir = tempfile::tempdir().unwrap();
+    let index = open(dir.path());
+    merge_in(&index, 0, &[("a", 1)]);
+    index.lose(&[lost_copy("a", 2)]).unwrap();
+    assert!(index.freeze().unwrap().is_none());
+    // The tombstone is in the bucket now.
+    merge_in(&index, 1, &[("-a", 2)]);
+    assert!(index.freeze().unwrap().is_some());
+    assert!(index.entry(hash("a")).unwrap().unwrap().shadows);
+}
+
+#[test]
+fn a_flush_that_the_node_does_not_believe_hides_no_later_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let index = open(dir.path());
+    let mark = |cutoff| FlushMark::of_space(1, cutoff);
+    let told = merge_with(&index, 0, &[], &[mark(UNBELIEVABLE)]);
+    assert_eq!(told, [(b"flush".to_vec(), UNBELIEVABLE)]);
+    assert_eq!(index.marks(), []);
+    assert!(index.raise_cutoff(mark(50)).unwrap());
+    assert_eq!(index.marks(), [mark(50)]);
+}
+
+/// Waits in the middle of a merge until the test lets it go on.
+struct Waiting {
+    calls: Mutex<Vec<usize>>,
+    entered: std::sync::mpsc::SyncSender<()>,
+    release: Mutex<std::sync::mpsc::Receiver<()>>,
+}
+
+impl ColdObserver for Waiting {
+    fn superseded(&self, newer: &[NewerCopy<'_>]) {
+        self.calls.lock().push(newer.len());
+        self.entered.send(()).unwrap();
+        self.release.lock().recv().unwrap();
+    }
+
+    fn flushed(&self, _: &FlushMark) -> bool {
+        true
+    }
+
+    fn is_visible(&self, _: u16, _: u64) -> bool {
+        true
+    }
+}
+
+#[test]
+fn readers_of_positions_wait_for_no_merge_and_the_observer_is_told_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let index = open(dir.path());
+    let (name, footer) = footer(0, &[("a", 1), ("b", 1), ("c", 1)], &[]);
+    let (entered, has_entered) = std::sync::mpsc::sync_channel(1);
+    let (go_on, release) = std::sync::mpsc::sync_channel(1);
+    let observer = Waiting {
+        calls: Mutex::default(),
+        entered,
+        release: Mutex::new(release),
+    };
+    let (read, has_read) = std::sync::mpsc::sync_channel(1);
+    let in_time = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let arrival = Arrival {
+                name: &name,
+                size: 500,
+                footer: &footer,
+                cursor: None,
+                spilled: None,
+            };
+            index.merge(&arrival, Some(&observer)).unwrap();
+        });
+        has_entered.recv().unwrap();
+        scope.spawn(|| {
+            let positions = (index.cursors(), index.spilled(), index.merged());
+            read.send((positions, index.is_complete())).unwrap();
+        });
+        let in_time = has_read.recv_timeout(std::time::Duration::from_secs(30));
+        // Both threads end, whatever came of it.
+        go_on.send(()).unwrap();
+        in_time.is_ok()
+    });
+    assert!(in_time, "they wait for the merge");
+    assert_eq!(observer.calls.into_inner(), [3]);
 }

@@ -321,6 +321,7 @@ impl World {
         let plan = plan(&PlanInput {
             now_ms: self.now_ms,
             segments: &segments,
+            oldest: self.oldest(),
             budget: self.budget,
             grace_ms: GRACE_MS,
             tombstone_age_min_ms: GRACE_MS,
@@ -355,6 +356,10 @@ impl World {
             }
         }
         !plan.steps.is_empty()
+    }
+
+    fn oldest(&self) -> OldestValues {
+        OldestValues::of(self.known.iter().map(|(id, facts)| (*id, facts)))
     }
 
     /// The newest segment that carries the flush the collector knows of.
@@ -404,6 +409,7 @@ impl World {
             after_ms = after_ms.max(facts.created_ms);
             read_ms = read_ms.max(object.read_ms);
             let is_settled = is_settled(&facts, self.now_ms, GRACE_MS);
+            let oldest_other = self.oldest().besides(*id);
             let mut kept_bytes = 0;
             for entry in &object.footer.entries {
                 let Some(present) = self.index.get(&entry.hash()) else {
@@ -433,9 +439,7 @@ impl World {
                     continue;
                 }
                 self.dropped += usize::from(!present.tombstone);
-                let others = self.known.iter().filter(|(other, _)| *other != id);
-                let others = others.map(|(_, facts)| facts);
-                if !is_settled || tombstone_needed(present.at, present.shadows, others) {
+                if !is_settled || tombstone_needed(present.at, present.shadows, oldest_other) {
                     self.tombstones_written += 1;
                     tombstones.push(FooterEntry {
                         tombstone: true,

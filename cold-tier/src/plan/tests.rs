@@ -45,10 +45,15 @@ fn tombstones(id: u32) -> (u32, SegmentFacts) {
     (id, facts)
 }
 
+fn oldest(segments: &[(u32, SegmentFacts)]) -> OldestValues {
+    OldestValues::of(segments.iter().map(|(id, facts)| (*id, facts)))
+}
+
 fn input(segments: &[(u32, SegmentFacts)]) -> PlanInput<'_> {
     PlanInput {
         now_ms: NOW_MS,
         segments,
+        oldest: oldest(segments),
         budget: None,
         grace_ms: GRACE_MS,
         tombstone_age_min_ms: GRACE_MS,
@@ -144,15 +149,35 @@ fn tombstones_stay_while_there_is_an_older_value() {
     // A newer one does not matter, nor do other tombstones.
     segments[0] = segment(6);
     assert_eq!(steps(&input(&segments)), [5, 3].map(Step::Delete));
-    let others = |segments: &[(u32, SegmentFacts)]| -> Vec<SegmentFacts> {
-        segments.iter().map(|(_, facts)| facts.clone()).collect()
+    assert!(!tombstone_needed(300, true, oldest(&segments).besides(9)));
+    let older = oldest(&[segment(2), tombstones(3)]).besides(9);
+    // A value of the same version, too, may be a copy of what is dropped.
+    assert!(tombstone_needed(200, true, older));
+    assert!(!tombstone_needed(199, true, older));
+    assert!(!tombstone_needed(200, false, older));
+}
+
+#[test]
+fn the_oldest_values_besides_a_segment_are_known() {
+    let segments = [segment(3), segment(1), tombstones(0), segment(2)];
+    let oldest = oldest(&segments);
+    let besides = [0, 1, 2, 3].map(|id| oldest.besides(id));
+    assert_eq!(besides, [100, 200, 100, 100]);
+    let none = OldestValues::of([]);
+    assert_eq!(none.besides(0), Version::MAX);
+}
+
+#[test]
+fn values_of_another_region_keep_tombstones_and_nothing_else() {
+    let own = [tombstones(5)];
+    assert_eq!(steps(&input(&own)), [Step::Delete(5)]);
+    let beside = PlanInput {
+        oldest: oldest(&[segment(0)]),
+        // However much there is to be given up, it is not theirs.
+        budget: Some(1),
+        ..input(&own)
     };
-    let newer = others(&segments);
-    assert!(!tombstone_needed(300, true, newer.iter()));
-    let older = others(&[segment(2), tombstones(3)]);
-    assert!(tombstone_needed(201, true, older.iter()));
-    assert!(!tombstone_needed(200, true, older.iter()));
-    assert!(!tombstone_needed(201, false, older.iter()));
+    assert_eq!(steps(&beside), []);
 }
 
 #[test]
@@ -184,19 +209,22 @@ fn a_mixed_segment_whose_values_are_gone_gives_its_tombstones_up() {
 }
 
 #[test]
-fn a_lost_segment_hides_what_its_entries_hide() {
-    let lost = |id, since_ms| {
-        let (id, facts) = segment(id);
-        let state = SegmentState::Lost { since_ms };
-        (id, SegmentFacts { state, ..facts })
-    };
-    let forgotten = |id| Step::Delete(id);
-    assert_eq!(steps(&input(&[segment(0), lost(1, 1)])), []);
-    assert_eq!(steps(&input(&[lost(0, 1), segment(1)])), [forgotten(0)]);
-    assert_eq!(steps(&input(&[lost(0, NOW_MS), segment(1)])), []);
-    // Two of them do not keep each other.
-    let both = [lost(0, 1), lost(1, 1)];
-    assert_eq!(steps(&input(&both)), [forgotten(0), forgotten(1)]);
+fn a_lost_segment_is_left_to_the_comparison_with_the_bucket() {
+    for live_entries in [10, 0] {
+        let (id, facts) = segment(0);
+        let state = SegmentState::Lost { since_ms: 1 };
+        let lost = SegmentFacts {
+            state,
+            live_entries,
+            ..facts
+        };
+        let segments = [(id, lost), segment(1)];
+        let input = PlanInput {
+            budget: Some(1 << 30),
+            ..input(&segments)
+        };
+        assert_eq!(steps(&input), []);
+    }
 }
 
 #[test]

@@ -207,7 +207,7 @@ impl<'a> RecordStream<'a> {
         }
         let value = stream.finish().map_err(|error| match error.kind() {
             ErrorKind::Unsupported => StreamError::Foreign(error),
-            ErrorKind::Corrupt | ErrorKind::Invalid => StreamError::Damaged,
+            ErrorKind::Corrupt => StreamError::Damaged,
         })?;
         Ok(ColdEntry {
             at: self.wanted.at,

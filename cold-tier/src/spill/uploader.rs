@@ -175,7 +175,10 @@ impl Uploader {
         }
         shared.crash_point("before-acknowledge").await;
         let source = Arc::clone(&self.source);
-        let acknowledged = shared.blocking(move |_| {
+        let acknowledged = shared.blocking(move |shared| {
+            // What is acknowledged may be dropped, durably: what the bucket has of it must not be
+            // forgotten then, by a loss of power either.
+            shared.index.sync()?;
             source.acknowledge(&cursor);
             Ok(())
         });

@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use super::{
     Body, Continuation, ObjectKey, ObjectMeta, ObjectStore, Operation, Page, Pieces, StoreFuture,
-    Streamed, Suffix, Upload,
+    Streamed, Suffix,
 };
 
 /// A decorator; it is an [`ObjectStore`] by the implementation below.
@@ -75,7 +75,6 @@ pub(super) trait Answer: Send + 'static {
 
 impl Answer for () {}
 impl Answer for ObjectMeta {}
-impl Answer for Vec<Upload> {}
 
 impl Answer for Page {
     #[cfg(any(test, feature = "test-util"))]
@@ -181,15 +180,5 @@ impl<D: Around> ObjectStore for D {
     ) -> StoreFuture<'a, Page> {
         let call = call(Operation::List, prefix, 0);
         self.around(call, move || self.inner().list(prefix, from, limit))
-    }
-
-    fn list_uploads<'a>(&'a self, prefix: &'a str) -> StoreFuture<'a, Vec<Upload>> {
-        let call = call(Operation::ListUploads, prefix, 0);
-        self.around(call, move || self.inner().list_uploads(prefix))
-    }
-
-    fn abort_upload<'a>(&'a self, upload: &'a Upload) -> StoreFuture<'a, ()> {
-        let call = call(Operation::AbortUpload, upload.key.as_str(), 0);
-        self.around(call, move || self.inner().abort_upload(upload))
     }
 }

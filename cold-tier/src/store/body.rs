@@ -1,7 +1,6 @@
 //! The bytes of an object to be written.
 
 use std::fmt;
-use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -47,25 +46,6 @@ impl Body {
                 joined.freeze()
             }
         }
-    }
-
-    /// The bytes `range`, without copying; what lies beyond the end is left out.
-    #[must_use]
-    pub fn slice(&self, range: Range<u64>) -> Self {
-        let mut chunk_start = 0u64;
-        let mut chunks = Vec::new();
-        for chunk in self.chunks() {
-            let chunk_end = chunk_start + chunk.len() as u64;
-            let (start, end) = (range.start.max(chunk_start), range.end.min(chunk_end));
-            if start < end {
-                // Both are within a chunk, which is in memory.
-                chunks.push(
-                    chunk.slice((start - chunk_start) as usize..(end - chunk_start) as usize),
-                );
-            }
-            chunk_start = chunk_end;
-        }
-        chunks.into()
     }
 }
 
@@ -134,20 +114,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn slices_are_those_of_the_joined_bytes(
+        fn chunks_are_joined_in_their_order(
             chunks in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..5), 0..6),
-            start in 0u64..32,
-            len in 0u64..32,
         ) {
             let joined: Vec<u8> = chunks.concat();
             let body = Body::from(chunks.into_iter().map(Bytes::from).collect::<Vec<_>>());
             prop_assert_eq!(body.len(), joined.len() as u64);
             prop_assert_eq!(body.to_bytes(), &joined);
-            let slice = body.slice(start..start + len);
-            let end = joined.len().min((start + len) as usize);
-            let expected = joined.get(start as usize..end).unwrap_or_default();
-            prop_assert_eq!(slice.to_bytes(), expected);
-            prop_assert_eq!(slice.len(), expected.len() as u64);
         }
     }
 }

@@ -40,15 +40,11 @@ pub enum Operation {
     List,
     /// `get_suffix`
     GetSuffix,
-    /// `list_uploads`
-    ListUploads,
-    /// `abort_upload`
-    AbortUpload,
 }
 
 impl Operation {
     /// All of them, in the order of [`Operation::index`].
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 8] = [
         Self::Put,
         Self::PutIfAbsent,
         Self::Get,
@@ -57,8 +53,6 @@ impl Operation {
         Self::Delete,
         Self::List,
         Self::GetSuffix,
-        Self::ListUploads,
-        Self::AbortUpload,
     ];
 
     /// The place in [`Operation::ALL`].
@@ -74,7 +68,6 @@ impl Operation {
         match self {
             Self::Get | Self::GetRange | Self::GetSuffix | Self::Head => true,
             Self::Put | Self::PutIfAbsent | Self::Delete | Self::List => false,
-            Self::ListUploads | Self::AbortUpload => false,
         }
     }
 
@@ -90,8 +83,6 @@ impl Operation {
             Self::Delete => "delete",
             Self::List => "list",
             Self::GetSuffix => "get_suffix",
-            Self::ListUploads => "list_uploads",
-            Self::AbortUpload => "abort_upload",
         }
     }
 }

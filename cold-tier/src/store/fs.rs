@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 
 use super::{
     Body, Continuation, ObjectKey, ObjectMeta, ObjectStore, Operation, PAGE_MAX, Page, Pieces,
-    READ_BYTES_MAX, StoreError, StoreErrorKind, StoreFuture, Streamed, Suffix, Upload, select,
+    READ_BYTES_MAX, StoreError, StoreErrorKind, StoreFuture, Streamed, Suffix, select,
     select_suffix,
 };
 
@@ -229,15 +229,6 @@ impl ObjectStore for FsStore {
             let next = last.map(|last| Continuation::after(&last.key));
             Ok(Page { objects, next })
         })
-    }
-
-    /// None: what a crash leaves here is removed when the store is opened.
-    fn list_uploads<'a>(&'a self, _prefix: &'a str) -> StoreFuture<'a, Vec<Upload>> {
-        Box::pin(std::future::ready(Ok(Vec::new())))
-    }
-
-    fn abort_upload<'a>(&'a self, _upload: &'a Upload) -> StoreFuture<'a, ()> {
-        Box::pin(std::future::ready(Ok(())))
     }
 }
 

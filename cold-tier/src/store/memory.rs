@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, Range};
-use std::time::Duration;
 
 use bytes::Bytes;
 use fonn_base::clock::Clock;
@@ -10,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::{
     Body, Continuation, ObjectKey, ObjectMeta, ObjectStore, Operation, PAGE_MAX, Page, StoreError,
-    StoreErrorKind, StoreFuture, Suffix, Upload, select, select_suffix,
+    StoreErrorKind, StoreFuture, Suffix, select, select_suffix,
 };
 
 /// Objects in a map. Not bounded.
@@ -18,7 +17,6 @@ use super::{
 pub struct MemoryStore {
     clock: Clock,
     objects: Mutex<BTreeMap<ObjectKey, Object>>,
-    uploads: Mutex<Vec<Upload>>,
 }
 
 #[derive(Clone, Debug)]
@@ -34,20 +32,7 @@ impl MemoryStore {
         Self {
             clock,
             objects: Mutex::default(),
-            uploads: Mutex::default(),
         }
-    }
-
-    /// Leaves an unfinished upload behind, as a crash of its client does; it began `age` ago.
-    pub fn leave_upload(&self, key: &ObjectKey, age: Duration) {
-        let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
-        let mut uploads = self.uploads.lock();
-        let id = uploads.len().to_string();
-        uploads.push(Upload {
-            key: key.clone(),
-            id,
-            started_ms: self.clock.wall_ms().saturating_sub(age_ms),
-        });
     }
 
     fn object(&self, key: &ObjectKey, operation: Operation) -> Result<Object, StoreError> {
@@ -166,27 +151,12 @@ impl ObjectStore for MemoryStore {
     ) -> StoreFuture<'a, Page> {
         Box::pin(async move { self.page(prefix, from, limit) })
     }
-
-    fn list_uploads<'a>(&'a self, prefix: &'a str) -> StoreFuture<'a, Vec<Upload>> {
-        let uploads = self.uploads.lock();
-        let below = uploads
-            .iter()
-            .filter(|upload| upload.key.as_str().starts_with(prefix));
-        let mut below: Vec<Upload> = below.cloned().collect();
-        below.sort_by(|a, b| a.key.cmp(&b.key));
-        below.truncate(PAGE_MAX);
-        Box::pin(std::future::ready(Ok(below)))
-    }
-
-    fn abort_upload<'a>(&'a self, upload: &'a Upload) -> StoreFuture<'a, ()> {
-        self.uploads.lock().retain(|known| known != upload);
-        Box::pin(std::future::ready(Ok(())))
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::time::Duration;
 
     use fonn_base::clock::ManualClock;
 

@@ -11,10 +11,10 @@ use parking_lot::Mutex;
 use super::around::{Answer, Around, Call};
 use super::{ObjectStore, Operation, StoreError, StoreErrorKind, StoreFuture};
 
-/// What a store takes for a million requests, in US dollars. Deletes and aborts are free.
+/// What a store takes for a million requests, in US dollars. Deletes are free.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prices {
-    /// PUT, the requests of an upload in parts, and LIST.
+    /// PUT and LIST.
     pub write_dollars: f64,
     /// GET and HEAD, those that find nothing too.
     pub read_dollars: f64,
@@ -39,31 +39,12 @@ impl Prices {
 
     fn of(&self, operation: Operation) -> f64 {
         let per_million = match operation {
-            Operation::Put | Operation::PutIfAbsent => self.write_dollars,
-            Operation::List | Operation::ListUploads => self.write_dollars,
+            Operation::Put | Operation::PutIfAbsent | Operation::List => self.write_dollars,
             Operation::Get | Operation::GetRange | Operation::GetSuffix => self.read_dollars,
             Operation::Head => self.read_dollars,
-            Operation::Delete | Operation::AbortUpload => 0.0,
+            Operation::Delete => 0.0,
         };
         per_million / 1e6
-    }
-}
-
-/// How calls are counted.
-#[derive(Clone, Copy, Debug)]
-pub struct MeterOptions {
-    /// What is taken for requests.
-    pub prices: Prices,
-    /// The requests that the store makes of a put of so many bytes.
-    pub put_requests: fn(u64) -> u64,
-}
-
-impl Default for MeterOptions {
-    fn default() -> Self {
-        Self {
-            prices: Prices::default(),
-            put_requests: |_| 1,
-        }
     }
 }
 
@@ -75,11 +56,11 @@ pub struct MeterStore {
 }
 
 impl MeterStore {
-    /// Counts the calls to `inner`.
+    /// Counts the calls to `inner`, each of which is one request at these prices.
     #[must_use]
-    pub fn new(inner: Arc<dyn ObjectStore>, options: MeterOptions) -> Self {
+    pub fn new(inner: Arc<dyn ObjectStore>, prices: Prices) -> Self {
         let stats = MeterStats {
-            options,
+            prices,
             in_flight: AtomicU64::new(0),
             operations: std::array::from_fn(|_| Mutex::default()),
         };
@@ -99,7 +80,7 @@ impl MeterStore {
 /// The counters of a store, all of them since it was opened.
 #[derive(Debug)]
 pub struct MeterStats {
-    options: MeterOptions,
+    prices: Prices,
     in_flight: AtomicU64,
     /// A lock each, since cells have one writer at a time; a call costs far more.
     operations: [Mutex<Cells>; Operation::ALL.len()],
@@ -108,7 +89,6 @@ pub struct MeterStats {
 #[derive(Debug, Default)]
 struct Cells {
     calls: LocalCounter,
-    billed_requests: LocalCounter,
     abandoned: LocalCounter,
     errors: [LocalCounter; StoreErrorKind::ALL.len()],
     sent_bytes: LocalCounter,
@@ -123,8 +103,6 @@ pub struct OperationStats {
     pub operation: Operation,
     /// Calls that began.
     pub calls: u64,
-    /// Requests that are paid for.
-    pub billed_requests: u64,
     /// What they cost, in US dollars: an estimate by the prices that were configured.
     pub cost_dollars: f64,
     /// Calls that were dropped before their answer.
@@ -157,8 +135,7 @@ impl MeterStats {
         OperationStats {
             operation,
             calls: cells.calls.get(),
-            billed_requests: cells.billed_requests.get(),
-            cost_dollars: cells.billed_requests.get() as f64 * self.options.prices.of(operation),
+            cost_dollars: cells.calls.get() as f64 * self.prices.of(operation),
             abandoned: cells.abandoned.get(),
             errors: std::array::from_fn(|kind| cells.errors[kind].get()),
             sent_bytes: cells.sent_bytes.get(),
@@ -244,10 +221,6 @@ impl MeterStats {
         cells.calls.inc();
         if matches!(call.operation, Operation::Put | Operation::PutIfAbsent) {
             cells.sent_bytes.add(call.bytes);
-            let requests = (self.options.put_requests)(call.bytes);
-            cells.billed_requests.add(requests);
-        } else {
-            cells.billed_requests.inc();
         }
         Running {
             stats: self,
@@ -320,9 +293,9 @@ mod tests {
     use crate::store::fault::{Fault, Rule};
     use crate::store::{FaultStore, MemoryStore, ObjectKey, suite};
 
-    fn metered(options: MeterOptions) -> (Arc<FaultStore>, MeterStore) {
+    fn metered() -> (Arc<FaultStore>, MeterStore) {
         let faulty = Arc::new(FaultStore::new(Arc::new(MemoryStore::default()), 1));
-        let store = MeterStore::new(Arc::clone(&faulty) as _, options);
+        let store = MeterStore::new(Arc::clone(&faulty) as _, Prices::default());
         (faulty, store)
     }
 
@@ -332,7 +305,7 @@ mod tests {
 
     #[tokio::test]
     async fn keeps_the_contract_of_stores() {
-        let (_, store) = metered(MeterOptions::default());
+        let (_, store) = metered();
         let stats = store.stats();
         suite::run(Arc::new(store)).await;
         assert_eq!(stats.in_flight(), 0);
@@ -346,7 +319,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn calls_bytes_and_failures_are_counted() {
-        let (faulty, store) = metered(MeterOptions::default());
+        let (faulty, store) = metered();
         store.put(&key("a"), "12345".into()).await.unwrap();
         store.get(&key("a")).await.unwrap();
         store.get(&key("a")).await.unwrap();
@@ -369,10 +342,7 @@ mod tests {
 
     #[tokio::test]
     async fn cost_is_that_of_the_requests_that_are_billed() {
-        let (_, store) = metered(MeterOptions {
-            prices: Prices::default(),
-            put_requests: |bytes| if bytes > 3 { 4 } else { 1 },
-        });
+        let (_, store) = metered();
         store.put(&key("a"), "1".into()).await.unwrap();
         store
             .put_if_absent(&key("b"), "12345".into())
@@ -383,7 +353,7 @@ mod tests {
         store.head(&key("a")).await.unwrap();
         store.delete(&key("a")).await.unwrap();
         let cost = store.stats().cost_dollars();
-        let expected = (6.0 * 5.0 + 2.0 * 0.4) / 1e6;
+        let expected = (3.0 * 5.0 + 2.0 * 0.4) / 1e6;
         assert!(
             (cost - expected).abs() < 1e-12,
             "{cost} instead of {expected}"
@@ -392,7 +362,7 @@ mod tests {
 
     #[tokio::test]
     async fn everything_is_published() {
-        let (_, store) = metered(MeterOptions::default());
+        let (_, store) = metered();
         store.put(&key("a"), "12345".into()).await.unwrap();
         store.get(&key("none")).await.unwrap_err();
         let (metrics, stats) = (Metrics::new(), store.stats());

@@ -4,16 +4,18 @@ use std::io;
 use std::sync::Arc;
 
 use fonn_base::boxed::BoxFuture;
+use fonn_base::clock::Clock;
 use fonn_base::metrics::Snapshot;
 use fonn_base::pool::{BlockingPool, PoolError, run_blocking};
 use fonn_base::random::SplitMix64;
 
+use super::health::BucketHealth;
 use super::limit::{Gate, LimitOptions};
-use super::meter::{MeterOptions, MeterStats, Prices};
+use super::meter::{MeterStats, Prices};
 use super::retry::{RetryOptions, RetryStats};
 #[cfg(feature = "s3")]
-use super::s3::{S3Credentials, S3OpenError, S3Options, S3Store, put_requests};
-use super::{FsStore, LimitStore, Location, MeterStore, ObjectStore, RetryStore};
+use super::s3::{S3Credentials, S3OpenError, S3Options, S3Store};
+use super::{FsStore, HealthStore, LimitStore, Location, MeterStore, ObjectStore, RetryStore};
 
 /// Everything about a store but its location.
 #[derive(Clone, Debug, Default)]
@@ -38,6 +40,8 @@ pub struct Opened {
     pub without_retries: Arc<dyn ObjectStore>,
     /// Each attempt.
     pub meter: Arc<MeterStats>,
+    /// Whether attempts succeed.
+    pub health: Arc<BucketHealth>,
     /// Calls at once.
     pub limit: Arc<Gate>,
     /// Further attempts.
@@ -104,11 +108,7 @@ async fn opened(
                 location: location.clone(),
                 source,
             })?;
-            let meter = MeterOptions {
-                prices: Prices::FREE,
-                ..MeterOptions::default()
-            };
-            Ok(decorate(Arc::new(store), meter))
+            Ok(decorate(Arc::new(store), Prices::FREE))
         }
         #[cfg(feature = "s3")]
         Location::S3 { bucket, prefix } => {
@@ -119,11 +119,7 @@ async fn opened(
                 credentials: options.credentials,
                 ..S3Options::new(bucket)
             });
-            let meter = MeterOptions {
-                prices: options.prices,
-                put_requests,
-            };
-            Ok(decorate(Arc::new(store.await?), meter))
+            Ok(decorate(Arc::new(store.await?), options.prices))
         }
         #[cfg(not(feature = "s3"))]
         Location::S3 { .. } => {
@@ -134,9 +130,11 @@ async fn opened(
     }
 }
 
-fn decorate(store: Arc<dyn ObjectStore>, meter: MeterOptions) -> Opened {
-    let store = MeterStore::new(store, meter);
+fn decorate(store: Arc<dyn ObjectStore>, prices: Prices) -> Opened {
+    let store = MeterStore::new(store, prices);
     let meter = store.stats();
+    let health = Arc::new(BucketHealth::default());
+    let store = HealthStore::new(Arc::new(store), Arc::clone(&health), Clock::system());
     let store = LimitStore::new(Arc::new(store), LimitOptions::default());
     let limit = store.stats();
     let without_retries: Arc<dyn ObjectStore> = Arc::new(store);
@@ -148,6 +146,7 @@ fn decorate(store: Arc<dyn ObjectStore>, meter: MeterOptions) -> Opened {
         store: Arc::new(store),
         without_retries,
         meter,
+        health,
         limit,
         retry,
     }

@@ -33,15 +33,13 @@ pub enum Check {
     List,
     /// A conditional write is refused where it has to be.
     ConditionalPut,
-    /// Unfinished uploads may be listed.
-    Uploads,
     /// Objects may be deleted.
     Delete,
 }
 
 impl Check {
     /// All of them, in order.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 9] = [
         Self::Reach,
         Self::Bucket,
         Self::Credentials,
@@ -50,7 +48,6 @@ impl Check {
         Self::Get,
         Self::List,
         Self::ConditionalPut,
-        Self::Uploads,
         Self::Delete,
     ];
 
@@ -66,7 +63,6 @@ impl Check {
             Self::Get => "get",
             Self::List => "list",
             Self::ConditionalPut => "conditional put",
-            Self::Uploads => "unfinished uploads",
             Self::Delete => "delete",
         }
     }
@@ -177,7 +173,6 @@ impl Probe<'_> {
             self.compare_clocks(key, before_ms, after_ms).await;
             self.put_again(key, body).await;
         }
-        self.list_uploads().await;
         self.delete(key, is_written).await;
     }
 
@@ -271,21 +266,6 @@ impl Probe<'_> {
                 self.warn(Check::ConditionalPut, sentence);
             }
         }
-    }
-
-    async fn list_uploads(&mut self) {
-        let call = timeout(REQUEST_TIMEOUT, self.store.list_uploads("v1/"));
-        let sentence = match call.await {
-            Ok(Ok(_)) => return self.pass(Check::Uploads, "unfinished uploads may be listed"),
-            Ok(Err(error)) => why(&error),
-            Err(_) => "no answer in time".to_owned(),
-        };
-        let sentence = format!(
-            "unfinished uploads cannot be listed ({sentence}): allow \
-             s3:ListBucketMultipartUploads and s3:AbortMultipartUpload, or have a lifecycle rule \
-             abort them after a day"
-        );
-        self.warn(Check::Uploads, sentence);
     }
 
     async fn delete(&mut self, key: &ObjectKey, is_written: bool) {

@@ -1,8 +1,7 @@
 //! A store in a bucket of S3, or of a server that speaks its protocol.
 //!
-//! One call is one request, without retries (these are a decorator's), except that objects above
-//! [`PART_BYTES`] are uploaded in parts, a few at once. An upload that fails is aborted; what a
-//! crash or a dropped call leaves of one is found by [`ObjectStore::list_uploads`].
+//! One call is one request, without retries (these are a decorator's). S3 takes an object of up to
+//! 5 GiB in one request; none of ours is larger than 1 GiB.
 //!
 //! Integrity: a body is sent with its CRC-32C in a header, which S3, MinIO, versitygw and others
 //! verify before they acknowledge, and which servers that do not know it ignore. The checksums that
@@ -31,11 +30,10 @@ use tokio::time::timeout;
 
 use super::{
     Body, Continuation, ObjectKey, ObjectMeta, ObjectStore, Operation, PAGE_MAX, Page, Pieces,
-    READ_BYTES_MAX, StoreError, StoreErrorKind, StoreFuture, Streamed, Suffix, Upload,
+    READ_BYTES_MAX, StoreError, StoreErrorKind, StoreFuture, Streamed, Suffix,
 };
 
 pub use options::{S3Credentials, S3OpenError, S3Options};
-pub use upload::{PART_BYTES, put_requests};
 
 /// Objects in a bucket; cheap to clone.
 #[derive(Clone)]
@@ -232,14 +230,19 @@ impl ObjectStore for S3Store {
                 .upload(subject, &body, upload::Condition::IfAbsent)
                 .await;
             // A conflict with another write or delete that is going on: the answer to which of them
-            // was first is there a moment later.
-            let is_conflict =
-                |error: &StoreError| error.refusal().is_some_and(|refusal| refusal.status == 409);
+            // was first is there a moment later. A server that refuses a long body may end the
+            // connection before all of it was sent, and its answer is lost.
+            let may_exist = |error: &StoreError| {
+                error.kind == StoreErrorKind::Unavailable
+                    || error.refusal().is_some_and(|refusal| refusal.status == 409)
+            };
             match result {
-                Err(error) if is_conflict(&error) && self.exists(key).await? => Err(StoreError {
-                    kind: StoreErrorKind::AlreadyExists,
-                    ..error
-                }),
+                Err(error) if may_exist(&error) && matches!(self.exists(key).await, Ok(true)) => {
+                    Err(StoreError {
+                        kind: StoreErrorKind::AlreadyExists,
+                        ..error
+                    })
+                }
                 result => result,
             }
         })
@@ -361,34 +364,6 @@ impl ObjectStore for S3Store {
                 objects: objects.collect(),
                 next,
             })
-        })
-    }
-
-    fn list_uploads<'a>(&'a self, prefix: &'a str) -> StoreFuture<'a, Vec<Upload>> {
-        Box::pin(async move {
-            let subject = &self.subject(Operation::ListUploads, prefix);
-            let request = self.client.list_multipart_uploads();
-            let request = request
-                .bucket(&self.bucket)
-                .prefix(&subject.name)
-                .max_uploads(PAGE_MAX as i32);
-            let answer = self.answer(subject, 0, request.send()).await?;
-            let uploads = answer.uploads().iter().filter_map(|upload| {
-                Some(Upload {
-                    // Not every server restricts the list to the prefix.
-                    key: self.key_of(upload.key().filter(|key| key.starts_with(&subject.name))?)?,
-                    id: upload.upload_id()?.to_owned(),
-                    started_ms: unix_ms(upload.initiated()),
-                })
-            });
-            Ok(uploads.collect())
-        })
-    }
-
-    fn abort_upload<'a>(&'a self, upload: &'a Upload) -> StoreFuture<'a, ()> {
-        Box::pin(async move {
-            let subject = &self.subject(Operation::AbortUpload, upload.key.as_str());
-            absence_is_success(self.abort(subject, &upload.id).await)
         })
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! It is `s3s` over `s3s-fs`, in a temporary directory. Where that differs from S3, it is put right
 //! here: conditional writes are checked and made in one step, a suffix longer than the object is
-//! cut to it, a directory is no object, and a bucket does not come to be by a write. Lists of
-//! unfinished uploads are answered 501, as some servers do.
+//! cut to it, a directory is no object, and a bucket does not come to be by a write. Uploads in
+//! parts are answered 501.
 //!
 //! The server can also be told to answer otherwise ([`S3Server::answer`]): to fail, or to break the
 //! connection.
@@ -312,14 +312,6 @@ impl S3 for PutRight {
         self.files.put_object(request).await
     }
 
-    async fn complete_multipart_upload(
-        &self,
-        request: S3Request<CompleteMultipartUploadInput>,
-    ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
-        let _alone = self.conditional_write.lock().await;
-        self.files.complete_multipart_upload(request).await
-    }
-
     async fn get_object(
         &self,
         mut request: S3Request<GetObjectInput>,
@@ -373,27 +365,5 @@ impl S3 for PutRight {
         request: S3Request<ListObjectsV2Input>,
     ) -> S3Result<S3Response<ListObjectsV2Output>> {
         self.files.list_objects_v2(request).await
-    }
-
-    async fn create_multipart_upload(
-        &self,
-        request: S3Request<CreateMultipartUploadInput>,
-    ) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
-        self.check_bucket(&request.input.bucket)?;
-        self.files.create_multipart_upload(request).await
-    }
-
-    async fn upload_part(
-        &self,
-        request: S3Request<UploadPartInput>,
-    ) -> S3Result<S3Response<UploadPartOutput>> {
-        self.files.upload_part(request).await
-    }
-
-    async fn abort_multipart_upload(
-        &self,
-        request: S3Request<AbortMultipartUploadInput>,
-    ) -> S3Result<S3Response<AbortMultipartUploadOutput>> {
-        self.files.abort_multipart_upload(request).await
     }
 }

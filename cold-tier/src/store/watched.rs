@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use tokio::time::timeout;
 
 use super::around::{Answer, Around, Call};
-use super::{ObjectStore, Operation, StoreError, StoreErrorKind, StoreFuture};
-use crate::health::Health;
+use super::health::BucketHealth;
+use super::{ObjectStore, StoreError, StoreErrorKind, StoreFuture};
 
 /// How long a call may take besides its bytes.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -20,19 +20,22 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) struct WatchedStore {
     inner: Arc<dyn ObjectStore>,
     clock: Clock,
-    /// Whether objects can be put, and whether anything else works.
-    pub(crate) puts: Health,
-    pub(crate) others: Health,
+    health: Arc<BucketHealth>,
     last_error: Mutex<Option<String>>,
 }
 
 impl WatchedStore {
-    pub(crate) fn new(inner: Arc<dyn ObjectStore>, clock: Clock) -> Self {
+    /// Notes in `health` how calls end, also those that are left without an answer, of which no
+    /// attempt tells.
+    pub(crate) fn new(
+        inner: Arc<dyn ObjectStore>,
+        clock: Clock,
+        health: Arc<BucketHealth>,
+    ) -> Self {
         Self {
             inner,
             clock,
-            puts: Health::default(),
-            others: Health::default(),
+            health,
             last_error: Mutex::default(),
         }
     }
@@ -74,16 +77,58 @@ impl Around for WatchedStore {
                 let kind = StoreErrorKind::Timeout;
                 Err(StoreError::new(call.operation, call.subject, kind))
             });
-            let is_put = matches!(call.operation, Operation::Put | Operation::PutIfAbsent);
-            let health = if is_put { &self.puts } else { &self.others };
-            match &result {
-                Err(error) if !error.kind.is_answer() => health.failed(self.clock.monotonic_ms()),
-                _ => health.worked(),
-            }
+            let now_ms = self.clock.monotonic_ms();
+            self.health.note(call.operation, &result, now_ms);
             if let Err(error) = &result {
                 self.note_error(error);
             }
             result
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use fonn_base::random::SplitMix64;
+    use tokio::time::sleep;
+
+    use super::*;
+    use crate::store::retry::RetryOptions;
+    use crate::store::{Body, MemoryStore, ObjectKey, RetryStore};
+
+    /// A store behind the slowest line that is waited for, which has every object already.
+    #[derive(Debug)]
+    struct SlowLine(MemoryStore);
+
+    impl Around for SlowLine {
+        fn inner(&self) -> &dyn ObjectStore {
+            &self.0
+        }
+
+        fn around<'a, T: Answer>(
+            &'a self,
+            call: Call<'a>,
+            _start: impl Fn() -> StoreFuture<'a, T> + Send + Sync + 'a,
+        ) -> StoreFuture<'a, T> {
+            Box::pin(async move {
+                sleep(call.time_of_bytes()).await;
+                let kind = StoreErrorKind::AlreadyExists;
+                Err(StoreError::new(call.operation, call.subject, kind))
+            })
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_largest_object_is_waited_for_over_the_slowest_line() {
+        let line = Arc::new(SlowLine(MemoryStore::default()));
+        let random = SplitMix64::new(1);
+        let retried = RetryStore::new(line, RetryOptions::default(), random);
+        let store = WatchedStore::new(Arc::new(retried), Clock::system(), Arc::default());
+        let chunk = Bytes::from(vec![0; 1 << 20]);
+        let body: Body = vec![chunk; 1024].into();
+        let key = ObjectKey::new("a").unwrap();
+        let error = store.put(&key, body).await.unwrap_err();
+        assert_eq!(error.kind, StoreErrorKind::AlreadyExists, "{error}");
     }
 }

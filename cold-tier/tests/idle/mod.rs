@@ -1,9 +1,9 @@
 //! What tests of memory share: a node that writes nothing, and the memory of the process.
 
 use fonn_base::boxed::BoxFuture;
-use fonn_cold_tier::segment::{FlushMark, Version};
+use fonn_cold_tier::segment::FlushMark;
 use fonn_cold_tier::{
-    Backlog, ColdObserver, SpillBatch, SpillCursor, SpillSource, SpillSourceError,
+    Backlog, ColdObserver, NewerCopy, SpillBatch, SpillCursor, SpillSource, SpillSourceError,
 };
 
 /// A source without records, and an observer that does nothing.
@@ -29,9 +29,11 @@ impl SpillSource for Nothing {
 }
 
 impl ColdObserver for Nothing {
-    fn superseded(&self, _: u16, _: &[u8], _: Version) {}
+    fn superseded(&self, _: &[NewerCopy<'_>]) {}
 
-    fn flushed(&self, _: &FlushMark) {}
+    fn flushed(&self, _: &FlushMark) -> bool {
+        true
+    }
 
     fn is_visible(&self, _: u16, _: u64) -> bool {
         true

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use fonn_cold_tier::names::SegmentName;
-use fonn_cold_tier::segment::{Fact, Record, SegmentBuilder, SegmentHeader};
+use fonn_cold_tier::segment::{Fact, FlushMark, Record, SegmentBuilder, SegmentHeader};
 use fonn_cold_tier::store::fault::{Fault, Rule};
-use fonn_cold_tier::store::{ObjectKey, ObjectStore, Operation, Upload};
+use fonn_cold_tier::store::{ObjectKey, ObjectStore, Operation};
 use fonn_cold_tier::{ColdOptions, Found, RestoreFrom, SpillFact, StoreErrorKind};
 use tokio::time::Duration;
 
 use crate::chaos::busy;
 use crate::key;
-use crate::node::{Queue, verify};
+use crate::node::{Queue, UNBELIEVABLE, put, verify};
 use crate::world::World;
 
 #[tokio::test(start_paused = true)]
@@ -164,6 +164,8 @@ async fn an_upload_that_is_late_brings_nothing_back_that_was_deleted_meanwhile()
     other
         .until("collected", |tier| tier.find(1, b"k") == Found::Absent)
         .await;
+    // Long enough for the index of the late node to forget it, too, if it did.
+    tokio::time::sleep(Duration::from_secs(600)).await;
     world.faults.clear();
     other
         .until("uploaded", |tier| {
@@ -224,13 +226,104 @@ async fn what_expired_or_was_deleted_does_not_uncover_what_it_overwrote() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_may_not_list_uploads_still_collects() {
+async fn flushed_entries_leave_the_bucket_without_a_budget() {
     let mut world = World::new(25);
-    for operation in [Operation::ListUploads, Operation::AbortUpload] {
-        let denied = Fault::Error(StoreErrorKind::Denied);
-        world.faults.add(Rule::new(denied).on(operation));
-    }
     let node = world.start(&busy);
+    for number in 0..200 {
+        world.put(&key(number), 5000, None);
+    }
+    world.drain(&node).await;
+    let full = node.tier.status().bytes;
+    world.flush(&node);
+    tokio::time::sleep(Duration::from_secs(1800)).await;
+    let bytes = node.tier.status().bytes;
+    assert!(bytes < full / 10, "{bytes} of {full}");
+    world.check(&node, true).await;
+    node.crash().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flush_of_a_clock_that_is_years_ahead_ends_no_spilling() {
+    let mut world = World::new(26);
+    let node = world.start(&busy);
+    let ahead = world.start_in(&world.dir().join("ahead"), &Arc::default(), &|options| {
+        busy(options);
+        options.region = "us".parse().unwrap();
+    });
+    for it in [&node, &ahead] {
+        it.until("caught up", |tier| tier.status().caught_up).await;
+    }
+    let mark = FlushMark::of_space(1, UNBELIEVABLE);
+    ahead.tier.flush(mark).unwrap();
+    node.until("followed", |tier| {
+        tier.status().counts.followed_segments > 0
+    })
+    .await;
+    world.put(b"k", 1000, None);
+    world.drain(&node).await;
+    world.check(&node, true).await;
+    assert_eq!(node.tier.flush_marks(), []);
+    node.crash().await;
+    ahead.crash().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_does_not_collect_forgets_what_the_collector_dropped() {
+    let mut world = World::new(29);
+    let dir = world.dir().join("collector");
+    let collector = world.start_in(&dir, &Arc::default(), &busy);
+    collector
+        .until("the collector", |tier| tier.status().is_collector)
+        .await;
+    let node = world.start(&busy);
+    for number in 0..100 {
+        world.put(&key(number), 5000, Some(60_000));
+    }
+    world.drain(&node).await;
+    assert!(node.tier.status().segments > 0);
+    tokio::time::sleep(Duration::from_secs(1800)).await;
+    for it in [&collector, &node] {
+        let status = it.tier.status();
+        assert_eq!((status.segments, status.lost_segments), (0, 0));
+        // Nothing has vanished that no node deleted.
+        assert_eq!(status.counts.lost_segments, 0);
+    }
+    // What is known to be gone is not asked for again.
+    let before = world.calls(Operation::Head);
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(world.calls(Operation::Head), before);
+    collector.crash().await;
+    node.crash().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn vanished_segments_of_another_region_hinder_no_collection() {
+    /// More than a round has steps.
+    const SEGMENTS: u64 = 70;
+    let mut world = World::new(30);
+    let us_queue = Arc::new(Queue::default());
+    let us = world.start_in(&world.dir().join("us"), &us_queue, &|options| {
+        busy(options);
+        options.region = "us".parse().unwrap();
+        // It ends before it would merge them.
+        options.collect_interval = Duration::from_secs(86_400);
+    });
+    for number in 0..SEGMENTS {
+        let version = (world.now_ms() << 16) + number;
+        let value = put(&[7; 500], 0);
+        us_queue.push(&key(10_000 + number), version, value, world.now_ms());
+        assert!(us.drain(Duration::from_secs(3600)).await);
+    }
+    us.crash().await;
+    let node = world.start(&busy);
+    node.until("followed", |tier| tier.status().segments >= SEGMENTS)
+        .await;
+    for name in world.objects("v1/seg/us/").await {
+        let key = ObjectKey::new(&name).unwrap();
+        world.memory.delete(&key).await.unwrap();
+    }
+    // Longer than the grace, from when it is noticed on.
+    tokio::time::sleep(Duration::from_secs(300)).await;
     for _ in 0..5 {
         for number in 0..100 {
             world.put(&key(number), 5000, None);
@@ -239,41 +332,10 @@ async fn a_node_that_may_not_list_uploads_still_collects() {
     }
     let full = node.tier.status().bytes;
     tokio::time::sleep(Duration::from_secs(1800)).await;
-    assert!(world.calls(Operation::ListUploads) > 0);
     let status = node.tier.status();
-    assert!(status.counts.collected_segments > 10, "{status:?}");
     assert!(status.bytes < full / 2, "{} of {full}", status.bytes);
+    assert_eq!(status.lost_segments, 0);
     world.check(&node, true).await;
-    node.crash().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn only_abandoned_uploads_are_given_up() {
-    let world = World::new(26);
-    let hours = |count: u64| Duration::from_secs(count * 3600);
-    for (name, age) in [
-        ("v1/seg/eu/old", 25),
-        ("v1/seg/eu/young", 20),
-        ("v1/idx/eu/old", 1000),
-        // Not ours.
-        ("other/old", 1000),
-    ] {
-        let key = ObjectKey::new(name).unwrap();
-        world.memory.leave_upload(&key, hours(age));
-    }
-    let node = world.start(&busy);
-    node.until("the collector", |tier| tier.status().is_collector)
-        .await;
-    tokio::time::sleep(Duration::from_secs(60)).await;
-    let left = |uploads: Vec<Upload>| -> Vec<String> {
-        let keys = uploads.iter().map(|upload| upload.key.as_str().to_owned());
-        keys.collect()
-    };
-    let uploads = world.memory.list_uploads("").await.unwrap();
-    assert_eq!(left(uploads), ["other/old", "v1/seg/eu/young"]);
-    tokio::time::sleep(hours(5)).await;
-    let uploads = world.memory.list_uploads("").await.unwrap();
-    assert_eq!(left(uploads), ["other/old"]);
     node.crash().await;
 }
 

@@ -9,6 +9,7 @@ mod budget;
 mod chaos;
 mod collection;
 mod lanes;
+mod lost;
 mod node;
 mod reads;
 mod restore;

@@ -9,10 +9,10 @@ use fonn_base::boxed::BoxFuture;
 use fonn_base::tasks::Tasks;
 use fonn_cold_tier::crash::CrashPoints;
 use fonn_cold_tier::names::SegmentName;
-use fonn_cold_tier::segment::{Facts, FlushMark, Version};
+use fonn_cold_tier::segment::{Facts, FlushMark};
 use fonn_cold_tier::{
-    Backlog, ColdObserver, ColdOptions, ColdTier, ObjectStore, SpillBatch, SpillCursor, SpillFact,
-    SpillRecord, SpillSource, SpillSourceError,
+    Backlog, ColdObserver, ColdOptions, ColdTier, NewerCopy, ObjectStore, SpillBatch, SpillCursor,
+    SpillFact, SpillRecord, SpillSource, SpillSourceError,
 };
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -118,6 +118,9 @@ impl SpillSource for Queue {
     }
 }
 
+/// A version that no clock in a test comes to.
+pub const UNBELIEVABLE: u64 = 1 << 62;
+
 /// What the node was told.
 #[derive(Default)]
 pub struct Told {
@@ -126,15 +129,22 @@ pub struct Told {
 }
 
 impl ColdObserver for Told {
-    fn superseded(&self, _space: u16, key: &[u8], at: Version) {
+    fn superseded(&self, newer: &[NewerCopy<'_>]) {
         let mut superseded = self.superseded.lock();
-        let newest = superseded.entry(key.to_vec()).or_default();
-        *newest = at.max(*newest);
+        for copy in newer {
+            let newest = superseded.entry(copy.key.to_vec()).or_default();
+            *newest = copy.at.max(*newest);
+        }
     }
 
-    fn flushed(&self, mark: &FlushMark) {
-        let mut flushed = self.flushed.lock();
-        *flushed = mark.cutoff.max(*flushed);
+    /// What a clock that is years ahead has flushed is not believed.
+    fn flushed(&self, mark: &FlushMark) -> bool {
+        let is_believed = mark.cutoff < UNBELIEVABLE;
+        if is_believed {
+            let mut flushed = self.flushed.lock();
+            *flushed = mark.cutoff.max(*flushed);
+        }
+        is_believed
     }
 
     fn is_visible(&self, _space: u16, version: u64) -> bool {

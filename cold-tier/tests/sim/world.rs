@@ -7,7 +7,7 @@ use std::sync::Arc;
 use fonn_base::clock::ManualClock;
 use fonn_base::random::SplitMix64;
 use fonn_cold_tier::segment::FlushMark;
-use fonn_cold_tier::store::meter::{MeterOptions, MeterStats};
+use fonn_cold_tier::store::meter::{MeterStats, Prices};
 use fonn_cold_tier::store::{FaultStore, MemoryStore, MeterStore, Operation, PAGE_MAX};
 use fonn_cold_tier::{ColdOptions, Fetched, Found, ObjectStore};
 use tempfile::TempDir;
@@ -58,7 +58,7 @@ impl World {
         let inner: Arc<dyn ObjectStore> = memory.clone();
         let faults = Arc::new(FaultStore::new(inner, seed));
         let metered: Arc<dyn ObjectStore> = faults.clone();
-        let meter = MeterStore::new(metered, MeterOptions::default());
+        let meter = MeterStore::new(metered, Prices::default());
         let stats = meter.stats();
         let ticking = manual.clone();
         // Ends with the test's runtime.

@@ -20,11 +20,10 @@
 //! - Verbatim (`codec` 0, `blocks` 0, both lengths equal): the value, in one piece.
 //! - One piece (`codec` > 0, `blocks` 0, original length at most 128 KiB): the codec's output.
 //! - Blocks (`codec` > 0, `blocks` 17, original length over 128 KiB): the value is cut into `n`
-//!   blocks of 128 KiB, the last one shorter or equal, each compressed alone, so that a range can
-//!   be decoded without the rest, by several threads at once, with little memory. First `n`
-//!   integers of 4 bytes: where each block's stored bytes end, counted from the end of this index;
-//!   then the stored bytes of all blocks without gaps. A block whose stored length is its original
-//!   length is verbatim.
+//!   blocks of 128 KiB, the last one shorter or equal, each compressed alone, so that several
+//!   threads can decode them at once, with little memory. First `n` integers of 4 bytes: where each
+//!   block's stored bytes end, counted from the end of this index; then the stored bytes of all
+//!   blocks without gaps. A block whose stored length is its original length is verbatim.
 //!
 //! Invariants: the stored length is at most the original length (a compressed payload is shorter by
 //! at least 1/32). Each field has one valid meaning, anything else is refused. The checksum finds
@@ -40,6 +39,7 @@ mod stream;
 pub use decode::Frame;
 pub use encode::{
     EncodeError, Encoded, compress, encode, encode_shared, encode_verbatim, reason_to_leave,
+    verbatim_header,
 };
 pub use error::{ErrorKind, FrameError};
 pub use header::{Encoding, Header, Verbatim, is_intact};
@@ -50,8 +50,8 @@ pub const HEADER_LEN: usize = 16;
 
 /// Longest value of one piece, and length of a block of a longer one, in bytes.
 ///
-/// It bounds the memory that decoding takes, and what a range read must decode besides; larger
-/// blocks gain little (btrfs compresses extents of the same size, for the same reasons).
+/// It bounds the memory that decoding takes. Larger blocks gain little (btrfs compresses extents of
+/// the same size, for the same reasons).
 pub const BLOCK_LEN: usize = 1 << BLOCK_LEN_LOG2;
 
 /// What the field `blocks` holds if there are any.

@@ -15,15 +15,18 @@ mod auto;
 mod decision;
 mod sampler;
 
+use std::fmt;
+use std::str::FromStr;
+
 use crate::spec::CodecSpec;
 
 pub use auto::Auto;
 pub use decision::{Decision, Reason};
 pub use sampler::{Cost, Sample, Sampler, SamplerOptions};
 
-/// A level of storage that has a codec of its own.
+/// A level of the hierarchy that has a codec of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum LevelKind {
+pub enum Level {
     /// Values in RAM. Decoded at each read.
     Ram,
     /// Fresh values on disk.
@@ -55,9 +58,26 @@ const CANDIDATES: [&str; 6] = ["none", "lz4", "zstd:1", "zstd:3", "zstd:6", "zst
 /// `none`'s place in [`CANDIDATES`].
 const NONE: usize = 0;
 
-impl LevelKind {
-    /// All levels, the fastest first.
+impl Level {
+    /// All levels, from the fastest to the largest.
     pub const ALL: [Self; 4] = [Self::Ram, Self::Fresh, Self::Compacted, Self::Cold];
+
+    /// Its name, as in `--codec` and in metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ram => "ram",
+            Self::Fresh => "fresh",
+            Self::Compacted => "compacted",
+            Self::Cold => "cold",
+        }
+    }
+
+    /// The codec that it has if none is given; `none` where the build left that codec out.
+    #[must_use]
+    pub fn default_codec(self) -> CodecSpec {
+        candidate(self.first_candidate()).unwrap_or_else(CodecSpec::none)
+    }
 
     /// How many of [`CANDIDATES`] it may use: what is decoded at each read, or stands in the way of
     /// a write, leaves out the slow ones.
@@ -77,6 +97,23 @@ impl LevelKind {
             Self::Compacted => 3,
             Self::Cold => 5,
         }
+    }
+}
+
+impl FromStr for Level {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|level| level.name() == text);
+        known.ok_or_else(|| {
+            format!("`{text}` is no level; levels are ram, fresh, compacted and cold")
+        })
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 

@@ -74,7 +74,7 @@ fn nothing_is_allocated_in_steady_state() {
             ]
         })
         .collect();
-    let (mut stored, mut value, mut part) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut stored, mut value) = (Vec::new(), Vec::new());
     let mut round = || {
         for raw in &values {
             for &spec in &specs {
@@ -84,7 +84,6 @@ fn nothing_is_allocated_in_steady_state() {
                 frame.verify().unwrap();
                 frame.decode_into(&mut value).unwrap();
                 assert!(value == *raw);
-                frame.decode_range(10..raw.len() - 10, &mut part).unwrap();
             }
         }
     };

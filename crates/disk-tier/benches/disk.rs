@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use fonn_base::ack::AckGroup;
 use fonn_base::entry::{Meta, Space};
-use fonn_disk_tier::{DiskObserver, DiskOptions, DiskTier, Durability, Write, WriteKind};
+use fonn_disk_tier::{
+    DiskFound, DiskObserver, DiskOptions, DiskTier, Durability, Write, WriteKind,
+};
 use fonn_proto::{Failure, Version};
 
 struct Nobody;
@@ -162,13 +164,17 @@ fn main() {
                     meta: Meta::new(number + 1, 0, 0),
                     value: value.clone(),
                 };
-                let write = Write {
+                let mut write = Write {
                     space: Space(0),
                     key: key(number),
                     kind,
                     ack: Some(group.ack(0)),
                 };
-                tier.write(write, Duration::from_secs(60)).await.unwrap();
+                while let Err((back, _)) = tier.try_write(write) {
+                    let has_room = tier.wait_for_room(back.cost(), Duration::from_secs(60));
+                    assert!(has_room.await);
+                    write = back;
+                }
             }
             tier.barrier().await;
         });
@@ -199,8 +205,8 @@ async fn read_all(tier: &DiskTier, first: u64, count: u64) {
                 let mut found = 0;
                 for number in (task..count).step_by(64) {
                     let number = first + number.wrapping_mul(7919) % count;
-                    let got = tier.get(Space(0), &key(number)).await.unwrap();
-                    found += u64::from(got.is_some());
+                    let got = tier.find(Space(0), &key(number)).await.unwrap();
+                    found += u64::from(matches!(got, DiskFound::Entry(_)));
                 }
                 found
             })

@@ -22,9 +22,11 @@ pub trait Below: Send + Sync {
     /// the answer is [`Leave::Wait`].
     fn leave(&self, end: TailPosition) -> Leave;
 
-    /// The newest records of these keys are dropped although this tier may lack them. From now on
-    /// it must not find anything older either.
-    fn lost(&self, records: &[Leaving]);
+    /// The newest records of these keys are about to be dropped although this tier may lack them.
+    /// From now on it must not find anything older either, whatever happens to the process or the
+    /// machine. False if it cannot remember that: the records must stay then.
+    #[must_use]
+    fn lost(&self, records: &[Leaving]) -> bool;
 }
 
 /// A record that is dropped.

@@ -135,9 +135,17 @@ fn is_half_passed(shared: &Shared, generation: &Generation) -> bool {
 /// later.
 pub(crate) fn compact(shared: &Shared, source: &Arc<Generation>) -> bool {
     let started = Instant::now();
-    let compacted = survey::run(shared, source).and_then(|survey| {
-        debug!(generation = source.id, ?survey, "looked at a generation");
-        if !survey.is_worth_it() {
+    let is_broken = source.has_broken_index();
+    let is_worth_it = match is_broken {
+        // The new incarnation gets an index of its own.
+        true => Ok(true),
+        false => survey::run(shared, source).map(|survey| {
+            debug!(generation = source.id, ?survey, "looked at a generation");
+            survey.is_worth_it()
+        }),
+    };
+    let compacted = is_worth_it.and_then(|is_worth_it| {
+        if !is_worth_it {
             source.mark_compacted();
             return Ok(());
         }
@@ -157,6 +165,8 @@ pub(crate) fn compact(shared: &Shared, source: &Arc<Generation>) -> bool {
     match compacted {
         Ok(()) | Err(Stopped::Gone) => true,
         Err(Stopped::Closing | Stopped::NoSpace) => false,
+        // The damage was not known before. The next attempt does without the index.
+        Err(Stopped::Failed(_)) if !is_broken && source.has_broken_index() => false,
         Err(Stopped::NoRoom) => {
             debug!(generation = source.id, "no room to compact a generation");
             source.set_compacted();
@@ -222,9 +232,7 @@ pub(crate) fn switch(
 fn sync_newer(shared: &Shared, source: &Generation) -> Result<(), Stopped> {
     let generations = shared.generations.snapshot();
     for newer in generations.iter().take_while(|it| it.id != source.id) {
-        if newer.log.is_dirty() {
-            newer.log.sync()?;
-        }
+        shared.sync(newer)?;
     }
     Ok(())
 }

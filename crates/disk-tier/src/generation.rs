@@ -58,6 +58,8 @@ pub(crate) struct Generation {
     failed: AtomicBool,
     /// A read met a damaged record.
     has_damage: AtomicBool,
+    /// A read met damage of its index.
+    has_broken_index: AtomicBool,
     /// The log lost its end, which the index knows.
     is_cut: bool,
     /// Up to where the index knows every record of the log.
@@ -173,6 +175,7 @@ impl Generation {
             passed: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             has_damage: AtomicBool::new(false),
+            has_broken_index: AtomicBool::new(false),
             is_cut: false,
             committed: AtomicU64::new(0),
             newest: AtomicU64::new(0),
@@ -404,6 +407,29 @@ impl Generation {
     /// Notes that a read met a damaged record; false if one has before.
     pub(crate) fn is_first_damage(&self) -> bool {
         !self.has_damage.swap(true, Ordering::AcqRel)
+    }
+
+    /// What a caller is told of an index that cannot be read. Damage of a part of it is noted, so
+    /// that compaction writes the generation anew.
+    pub(crate) fn unreadable(&self, error: IndexError) -> DiskError {
+        let reason = error.to_string();
+        let is_broken = matches!(error, IndexError::Broken(_));
+        if is_broken && !self.has_broken_index.swap(true, Ordering::AcqRel) {
+            warn!(
+                generation = self.id,
+                reason, "a part of an index is damaged: its keys cannot be read for now"
+            );
+            self.compacted.store(self.is_cut, Ordering::Release);
+        }
+        DiskError::Index {
+            generation: self.id,
+            reason,
+        }
+    }
+
+    /// Whether a part of its index is damaged. Only the log has all of its records then.
+    pub(crate) fn has_broken_index(&self) -> bool {
+        self.has_broken_index.load(Ordering::Acquire)
     }
 
     /// Whether compaction is done with it.

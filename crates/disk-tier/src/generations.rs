@@ -16,7 +16,7 @@ use super::directory::{Directory, GenerationName, disk_bytes, free_bytes};
 use super::error::DiskError;
 use super::forgotten;
 use super::generation::{Generation, Holds, look_into, remove};
-use super::index::{IndexError, IndexMemory};
+use super::index::IndexMemory;
 use super::record::IndexEntry;
 use super::state::StoreState;
 use super::stats::{DiskStats, add};
@@ -34,13 +34,6 @@ pub(crate) struct Generations {
 pub(crate) struct Found {
     pub(crate) generation: Arc<Generation>,
     pub(crate) entry: IndexEntry,
-}
-
-/// An index that had to be asked could not be read: the key's newest record is unknown.
-#[derive(Debug)]
-pub(crate) struct Unreadable {
-    pub(crate) generation: u64,
-    pub(crate) reason: IndexError,
 }
 
 impl Generations {
@@ -109,12 +102,16 @@ impl Generations {
     }
 
     /// The newest record of a key, be it a tombstone.
-    pub(crate) fn find(&self, key: &[u8]) -> Result<Option<Found>, Unreadable> {
+    ///
+    /// # Errors
+    /// [`DiskError::Index`] if an index that had to be asked cannot be read: the newest record is
+    /// unknown.
+    pub(crate) fn find(&self, key: &[u8]) -> Result<Option<Found>, DiskError> {
         for generation in self.snapshot().iter() {
-            let entry = generation.index.get(key).map_err(|reason| Unreadable {
-                generation: generation.id,
-                reason,
-            })?;
+            let entry = generation
+                .index
+                .get(key)
+                .map_err(|reason| generation.unreadable(reason))?;
             if let Some(entry) = entry {
                 return Ok(Some(Found {
                     generation: Arc::clone(generation),

@@ -8,75 +8,13 @@ mod signals;
 use std::fmt;
 use std::str::FromStr;
 
-use fonn_codec::policy::LevelKind;
 use fonn_codec::{CodecSpec, SpecError};
 
 pub use active::LevelCodec;
+pub use fonn_codec::policy::Level;
 pub use idle::{IdleCpus, Lent};
 pub use meter::{CodecUse, LevelMeter, thread_cpu};
 pub use signals::{Cpu, Device, RunDelay, Writing};
-
-/// A level of the hierarchy that has a codec of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Level {
-    /// The RAM tier.
-    Ram,
-    /// Fresh data on disk.
-    Fresh,
-    /// Compacted data on disk.
-    Compacted,
-    /// The bucket.
-    Cold,
-}
-
-impl Level {
-    /// All levels, from the fastest to the largest.
-    pub const ALL: [Self; 4] = [Self::Ram, Self::Fresh, Self::Compacted, Self::Cold];
-
-    /// Its name, as in `--codec` and in metrics.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Ram => "ram",
-            Self::Fresh => "fresh",
-            Self::Compacted => "compacted",
-            Self::Cold => "cold",
-        }
-    }
-
-    /// What the policy of `auto` calls it.
-    fn kind(self) -> LevelKind {
-        match self {
-            Self::Ram => LevelKind::Ram,
-            Self::Fresh => LevelKind::Fresh,
-            Self::Compacted => LevelKind::Compacted,
-            Self::Cold => LevelKind::Cold,
-        }
-    }
-
-    /// The codec that it has if none is given; `none` where the build left that codec out.
-    #[must_use]
-    pub fn default_codec(self) -> CodecChoice {
-        let name = match self {
-            Self::Ram => "none",
-            Self::Fresh => "lz4",
-            Self::Compacted => "zstd:3",
-            Self::Cold => "zstd:9",
-        };
-        name.parse().unwrap_or_else(|_| CodecChoice::none())
-    }
-}
-
-impl FromStr for Level {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let known = Self::ALL.into_iter().find(|level| level.name() == text);
-        known.ok_or_else(|| {
-            format!("`{text}` is no level; levels are ram, fresh, compacted and cold")
-        })
-    }
-}
 
 /// What an operator chose for a level: `auto`, or a codec.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -139,11 +77,5 @@ impl FromStr for LevelSetting {
             level: level.parse()?,
             codec: codec.parse()?,
         })
-    }
-}
-
-impl fmt::Display for Level {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }

@@ -69,7 +69,7 @@ use crate::levels::LevelCodec;
 use directory::{Directory, GenerationName};
 use generations::{Forgotten, Generations, Opening};
 use queue::Order;
-use reader::{Reach, Read, Waiting};
+use reader::{Reach, Waiting};
 use record::index_key;
 use shared::Shared;
 use stats::add;
@@ -85,7 +85,7 @@ pub use options::{
     BUDGET_BYTES_MIN, COMPACTION_PERCENT, DiskOptions, Durability, ROOM_WAIT, VALUE_LEN_LIMIT,
 };
 pub use record::{ERASED, Fact};
-pub use slots::SlotPage;
+pub use slots::{SlotLimits, SlotPage};
 pub use state::{FlushMark, StoreState};
 pub use stats::{DiskStats, DiskStatsSnapshot};
 pub use tail::{TailPosition, TailRecord, Unread};
@@ -228,7 +228,6 @@ impl DiskTier {
         if !opened.writable {
             let first = shared.create_generation(GenerationName::first(next_id))?;
             shared.generations.push_newest(Arc::new(first));
-            add(&shared.stats.generations_created, 1);
             next_id += 1;
         }
         let threads = start(&shared, next_id)?;
@@ -268,39 +267,6 @@ impl DiskTier {
         self.handle.shared.queue.room(cost, wait).await
     }
 
-    /// Queues a write, waiting up to `wait` for room. Does not wait until it is written.
-    ///
-    /// # Errors
-    /// As [`DiskTier::try_write`]; the write is dropped then, which fails its acknowledgement.
-    ///
-    /// # Cancel safety
-    /// Cancelled, the write was not queued, and its acknowledgement has failed.
-    pub async fn write(&self, write: Write, wait: Duration) -> Result<(), Failure> {
-        let shared = &self.handle.shared;
-        shared
-            .queue
-            .push(write, wait)
-            .await
-            .map_err(|(_, failure)| {
-                add(&shared.stats.writes_rejected, 1);
-                failure
-            })?;
-        self.hand_over();
-        Ok(())
-    }
-
-    /// Reads an entry that is on disk; None if there is none. As [`DiskTier::find`] without what
-    /// lies below.
-    ///
-    /// # Errors
-    /// As [`DiskTier::find`].
-    pub async fn get(&self, space: Space, key: &[u8]) -> Result<Option<DiskEntry>, DiskError> {
-        Ok(match self.find(space, key).await? {
-            DiskFound::Entry(entry) => Some(entry),
-            DiskFound::Absent | DiskFound::Below(_) => None,
-        })
-    }
-
     /// Reads an entry, or tells that the tier below has it. Expiry and flushes are the caller's
     /// business. Damaged records are counted, logged, and absent.
     ///
@@ -310,12 +276,9 @@ impl DiskTier {
     /// # Cancel safety
     /// Cancelling it loses nothing; a read not begun is not made.
     pub async fn find(&self, space: Space, key: &[u8]) -> Result<DiskFound, DiskError> {
-        self.read(|answer| Read::Get {
-            space,
-            key: key.into(),
-            answer,
-        })
-        .await
+        let key: Box<[u8]> = key.into();
+        self.read(move |shared| reader::find(shared, space, &key))
+            .await
     }
 
     /// The version of the newest copy or tombstone of a key, here or in the tier below. No value is
@@ -345,13 +308,9 @@ impl DiskTier {
         key: &[u8],
         reach: Reach,
     ) -> Result<Option<Version>, DiskError> {
-        self.read(|answer| Read::Newest {
-            space,
-            key: key.into(),
-            reach,
-            answer,
-        })
-        .await
+        let key: Box<[u8]> = key.into();
+        self.read(move |shared| reader::newest(shared, space, &key, reach))
+            .await
     }
 
     /// Records up to this version may have been dropped, by this process or one before it, and be
@@ -377,14 +336,8 @@ impl DiskTier {
         let mut next = Some((Space::new(namespace, 0), None));
         while let Some(at) = next {
             let begun = std::mem::take(&mut census);
-            (census, next) = self
-                .read(|answer| Read::Census {
-                    census: begun,
-                    at,
-                    now_ms,
-                    answer,
-                })
-                .await?;
+            let step = move |shared: &Shared| census::step(shared, begun, at, now_ms);
+            (census, next) = self.read(step).await?;
         }
         Ok(census)
     }
@@ -399,23 +352,29 @@ impl DiskTier {
         }
     }
 
-    async fn read<T>(
+    async fn read<T: Send + 'static>(
         &self,
-        read: impl FnOnce(oneshot::Sender<Result<T, DiskError>>) -> Read,
+        read: impl FnOnce(&Shared) -> Result<T, DiskError> + Send + 'static,
     ) -> Result<T, DiskError> {
         self.ask(&self.handle.shared.reads, read).await
     }
 
     /// Has a thread of `waiting` answer a question.
-    async fn ask<Q, T>(
+    async fn ask<T: Send + 'static>(
         &self,
-        waiting: &Waiting<Q>,
-        question: impl FnOnce(oneshot::Sender<Result<T, DiskError>>) -> Q,
+        waiting: &Waiting,
+        question: impl FnOnce(&Shared) -> Result<T, DiskError> + Send + 'static,
     ) -> Result<T, DiskError> {
         let shared = &self.handle.shared;
         let (answer, answered) = oneshot::channel();
+        let question = move |shared: &Shared| {
+            // A caller that has gone needs no answer.
+            if !answer.is_closed() {
+                let _ = answer.send(question(shared));
+            }
+        };
         waiting
-            .push(question(answer))
+            .push(Box::new(question))
             .inspect_err(|_| add(&shared.stats.reads_rejected, 1))?;
         self.hand_over();
         relayed(answered).await.unwrap_or(Err(DiskError::Closed))
@@ -425,7 +384,7 @@ impl DiskTier {
     /// disk.
     ///
     /// # Errors
-    /// [`DiskError::Index`] if an index or a log cannot be read.
+    /// [`DiskError::Index`] if a log cannot be read for a reason that may pass.
     pub fn read_tail(
         &self,
         from: TailPosition,
@@ -624,7 +583,7 @@ fn start(shared: &Arc<Shared>, next_id: u64) -> Result<Vec<JoinHandle<()>>, Disk
         let shared = Arc::clone(shared);
         helpers.push(spawn(
             "fonn-disk-read",
-            Box::new(move || reader::run(&shared)),
+            Box::new(move || reader::run(&shared, &shared.reads)),
         )?);
     }
     let walker = Arc::clone(shared);

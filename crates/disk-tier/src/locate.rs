@@ -47,14 +47,7 @@ impl DiskTier {
     /// [`DiskError::Index`] if index or value log cannot be read.
     pub fn locate(&self, space: Space, key: &[u8]) -> Result<Option<DiskLocation>, DiskError> {
         let shared = &self.handle.shared;
-        let found = shared
-            .generations
-            .find(&index_key(space, key))
-            .map_err(|unreadable| DiskError::Index {
-                generation: unreadable.generation,
-                reason: unreadable.reason.to_string(),
-            })?;
-        let Some(found) = found else {
+        let Some(found) = shared.generations.find(&index_key(space, key))? else {
             return Ok(None);
         };
         let generation = found.generation.id;

@@ -15,6 +15,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 
 use self::direct::DirectFile;
 use super::directory::FILE_MODE;
@@ -53,8 +54,10 @@ pub(crate) struct Log {
     reserved: AtomicU64,
     /// The file system has refused to reserve room.
     is_unreserved: AtomicBool,
-    /// Written since the last sync.
+    /// Written since the last sync began.
     dirty: AtomicBool,
+    /// Whether a sync failed. Held during a sync.
+    sync_failed: Mutex<bool>,
 }
 
 impl Log {
@@ -76,7 +79,9 @@ impl Log {
             end: AtomicU64::new(end),
             reserved: AtomicU64::new(end),
             is_unreserved: AtomicBool::new(false),
-            dirty: AtomicBool::new(false),
+            // The process that wrote it may not have synced all of it.
+            dirty: AtomicBool::new(end > 0),
+            sync_failed: Mutex::new(false),
         })
     }
 
@@ -170,15 +175,28 @@ impl Log {
         self.cut(self.end())
     }
 
-    /// Makes everything written survive a loss of power.
+    /// Makes everything that was written before the call survive a loss of power.
+    ///
+    /// # Errors
+    /// If this sync or an earlier one fails. The kernel tells once that it could not write a page,
+    /// and then takes the page for written.
     pub(crate) fn sync(&self) -> io::Result<()> {
+        let mut has_failed = self.sync_failed.lock();
+        if *has_failed {
+            return Err(io::Error::other("an earlier sync of it failed"));
+        }
         self.dirty.store(false, Ordering::Release);
-        self.file
-            .sync_data()
-            .inspect_err(|_| self.dirty.store(true, Ordering::Release))
+        self.file.sync_data().inspect_err(|_| *has_failed = true)
     }
 
-    /// Whether something was written since the last sync began.
+    /// Has every sync fail from now on.
+    #[cfg(test)]
+    pub(crate) fn fail_syncs(&self) {
+        *self.sync_failed.lock() = true;
+    }
+
+    /// Whether something was written since the last sync began. That sync may be running, or may
+    /// have failed.
     pub(crate) fn is_dirty(&self) -> bool {
         self.dirty.load(Ordering::Acquire)
     }
@@ -230,6 +248,9 @@ pub(crate) struct AppendError {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::OwnedFd;
+    use std::time::Duration;
+
     use fonn_base::entry::Space;
 
     use super::*;
@@ -278,6 +299,31 @@ mod tests {
         let log = Log::open(&path).unwrap();
         assert_eq!(keys_from(&log, 0).0, [b"a".to_vec(), b"bb".to_vec()]);
         assert_eq!(keys_from(&log, second).0, [b"bb".to_vec()]);
+    }
+
+    #[test]
+    fn a_sync_waits_for_the_one_that_runs_and_fails_if_an_earlier_one_failed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("values");
+        let mut log = Log::open(&path).unwrap();
+        std::thread::scope(|scope| {
+            let running = log.sync_failed.lock();
+            let (tx, synced) = std::sync::mpsc::sync_channel(1);
+            let log = &log;
+            scope.spawn(move || tx.send(log.sync().is_ok()));
+            assert!(synced.recv_timeout(Duration::from_millis(20)).is_err());
+            drop(running);
+            assert!(synced.recv().unwrap());
+        });
+        // The system cannot sync a pipe.
+        let (pipe, _writer) = std::io::pipe().unwrap();
+        let file = std::mem::replace(&mut log.file, File::from(OwnedFd::from(pipe)));
+        assert!(log.sync().is_err());
+        log.file = file;
+        assert!(log.sync().is_err());
+        // What another process left unsynced is synced.
+        std::fs::write(&path, b"left").unwrap();
+        assert!(Log::open(&path).unwrap().is_dirty());
     }
 
     #[test]

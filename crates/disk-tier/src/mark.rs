@@ -17,15 +17,11 @@ use fonn_base::file;
 use parking_lot::Mutex;
 use ring::rand::{SecureRandom, SystemRandom};
 use tokio::sync::oneshot;
-use tracing::warn;
 
 use super::error::DiskError;
 use super::generations::Snapshot;
 use super::number_file::{parse, to_bytes};
-use super::options::Durability;
 use super::queue::Order;
-use super::stats::add;
-use super::walk::Walk;
 use super::{DiskTier, Shared};
 
 const FILE: &str = "marks";
@@ -152,25 +148,12 @@ pub(crate) fn end_of_log(generations: &Snapshot) -> Place {
 
 /// Makes the log durable up to a place, and returns the mark of it. Else a loss of power could
 /// shorten the log, and later records would take offsets before the mark.
-pub(crate) fn keep(shared: &Shared, place: Place) -> Result<Mark, DiskError> {
+fn keep(shared: &Shared, place: Place) -> Result<Mark, DiskError> {
     let store = shared.marks.get_or_draw(shared.directory.path())?;
-    // With `fsync` the writer has synced all that it reported. It must also see each failed sync.
-    let is_synced = shared.options.durability == Durability::Fsync;
-    if let Some(generation) = shared.generations.by_id(place.generation)
-        && !is_synced
-        && generation.log.is_dirty()
-        && let Err(error) = generation.log.sync()
-    {
-        // What the kernel could not write it has forgotten.
-        add(&shared.stats.syncs_failed, 1);
-        if generation.set_failed() {
-            add(&shared.stats.generations_failed, 1);
-            warn!(generation = generation.id, %error, "cannot sync a value log: going on in a new generation");
-        }
-        return Err(DiskError::io(
-            "sync a value log in",
-            shared.directory.path(),
-        )(error));
+    if let Some(generation) = shared.generations.by_id(place.generation) {
+        let synced = shared.sync(&generation);
+        let dir = shared.directory.path();
+        synced.map_err(DiskError::io("sync a value log in", dir))?;
     }
     Ok(Mark { store, place })
 }
@@ -220,8 +203,9 @@ impl DiskTier {
             return Err(DiskError::Closed);
         }
         let place = answered.await.map_err(|_| DiskError::Closed)?;
-        self.ask(&shared.walks, |answer| Walk::Mark { place, answer })
-            .await
+        // It takes as long as a sync.
+        let sync = move |shared: &Shared| keep(shared, place);
+        self.ask(&shared.walks, sync).await
     }
 
     /// Whether a feed since the mark is complete: the log still has every change behind it, as far

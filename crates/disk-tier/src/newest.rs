@@ -82,21 +82,12 @@ impl Newest {
                 }
                 break;
             };
-            let found = shared
-                .generations
-                .find(&key)
-                .map_err(|unreadable| DiskError::Index {
-                    generation: unreadable.generation,
-                    reason: unreadable.reason.to_string(),
-                })?;
+            let found = shared.generations.find(&key)?;
             // Else it was written again since, or deleted: a newer generation has that.
             let is_newest = |fact: Fact| matches!(fact, Fact::Put(meta) if meta.version == version);
             if let Some(found) = found.filter(|found| is_newest(found.entry.fact)) {
                 let named = found.generation.key_of(&key, &found.entry);
-                let named = named.map_err(|error| DiskError::Index {
-                    generation: found.generation.id,
-                    reason: error.to_string(),
-                })?;
+                let named = named.map_err(|error| found.generation.unreadable(error.into()))?;
                 page.extend(named.map(|(space, key)| NewestEntry {
                     space,
                     key: key.into_owned(),
@@ -125,11 +116,8 @@ impl Newest {
                 self.generation = Some(next.id);
                 self.below = None;
             }
-            self.pick_of(shared, next, now_ms)
-                .map_err(|error| DiskError::Index {
-                    generation: next.id,
-                    reason: error.to_string(),
-                })?;
+            let picked = self.pick_of(shared, next, now_ms);
+            picked.map_err(|error| next.unreadable(error))?;
             if !self.picked.is_empty() {
                 return Ok(true);
             }

@@ -135,28 +135,6 @@ impl Queue {
         }
     }
 
-    /// Adds a write, waiting for room.
-    ///
-    /// # Cancel safety
-    /// Cancelled, the write was not added.
-    pub(crate) async fn push(&self, write: Write, wait: Duration) -> Result<(), (Write, Failure)> {
-        let mut write = write;
-        let deadline = tokio::time::Instant::now() + wait;
-        loop {
-            let drained = self.drained.notified();
-            tokio::pin!(drained);
-            // From here on no draining goes unnoticed.
-            drained.as_mut().enable();
-            match self.try_push(write) {
-                Err((back, Failure::Busy)) => write = back,
-                other => return other,
-            }
-            if tokio::time::timeout_at(deadline, drained).await.is_err() {
-                return Err((write, Failure::Busy));
-            }
-        }
-    }
-
     /// Waits until a write of this cost would be taken, or the queue is closed; false if the time
     /// is over before.
     ///
@@ -295,8 +273,6 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use fonn_base::entry::Meta;
 
     use super::*;
@@ -357,19 +333,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn waiting_for_room_ends_busy_or_with_the_write_added() {
-        let queue = Arc::new(Queue::new(10));
+    async fn waiting_ends_with_the_time_or_with_room() {
+        let queue = Queue::new(10);
         queue.try_push(put(1, 100)).unwrap();
-        let (_, failure) = queue
-            .push(put(2, 100), Duration::from_secs(1))
-            .await
-            .unwrap_err();
-        assert_eq!(failure, Failure::Busy);
-        let waiting = queue.push(put(3, 100), Duration::from_secs(1));
-        let (added, ()) = tokio::join!(waiting, async {
+        assert!(!queue.room(100, Duration::from_secs(1)).await);
+        let waiting = queue.room(100, Duration::from_secs(1));
+        let (has_room, ()) = tokio::join!(waiting, async {
             queue.take().unwrap();
         });
-        added.unwrap();
-        assert_eq!(versions(&queue.take().unwrap()), [3]);
+        assert!(has_room);
     }
 }

@@ -1,4 +1,4 @@
-//! Reads: a bounded queue and the threads that serve it.
+//! Reads: a bounded queue of questions and the threads that answer them.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,20 +8,17 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use fonn_codec::frame::HEADER_LEN;
 use parking_lot::{Condvar, Mutex};
-use tokio::sync::oneshot;
 use tracing::warn;
 
 use fonn_base::entry::Space;
 use fonn_cold_tier::Found;
 use fonn_proto::Version;
 
-use super::census::{self, Census};
 use super::error::DiskError;
 use super::generation::Generation;
 use super::index::IndexError;
 use super::queue::Carry;
 use super::record::{ERASED, Fact, IndexEntry, Record, index_key};
-use super::slots::{self, SlotPage, SlotScan};
 use super::stats::{DiskStats, add};
 use super::value::{self, Decoded, Undecodable};
 use super::{DiskEntry, DiskFound, Shared};
@@ -29,31 +26,8 @@ use super::{DiskEntry, DiskFound, Shared};
 /// Reads that may wait.
 pub(crate) const READS_MAX: usize = 8192;
 
-/// A read and where its answer goes.
-pub(crate) enum Read {
-    Get {
-        space: Space,
-        key: Box<[u8]>,
-        answer: oneshot::Sender<Result<DiskFound, DiskError>>,
-    },
-    Newest {
-        space: Space,
-        key: Box<[u8]>,
-        reach: Reach,
-        answer: oneshot::Sender<Result<Option<Version>, DiskError>>,
-    },
-    Slots {
-        scan: SlotScan,
-        answer: oneshot::Sender<Result<SlotPage, DiskError>>,
-    },
-    /// Goes on with a census of a namespace, at a space and behind a key of it.
-    Census {
-        census: Census,
-        at: (Space, Option<Vec<u8>>),
-        now_ms: u64,
-        answer: oneshot::Sender<Result<census::Step, DiskError>>,
-    },
-}
+/// What a thread is to find out. It sends the answer itself.
+pub(crate) type Question = Box<dyn FnOnce(&Shared) + Send>;
 
 /// Which tiers a read asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,15 +38,15 @@ pub(crate) enum Reach {
     Below,
 }
 
-/// What waits for a thread.
-pub(crate) struct Waiting<T> {
+/// Questions that wait for a thread.
+pub(crate) struct Waiting {
     /// What waits, and whether nothing more is taken.
-    waiting: Mutex<(VecDeque<T>, bool)>,
+    waiting: Mutex<(VecDeque<Question>, bool)>,
     filled: Condvar,
     len_max: usize,
 }
 
-impl<T> Waiting<T> {
+impl Waiting {
     /// Room for so many.
     pub(crate) fn new(len_max: usize) -> Self {
         Self {
@@ -82,9 +56,9 @@ impl<T> Waiting<T> {
         }
     }
 
-    /// Adds one, unless too many are waiting. A thread that is awake may take it at once; a thread
+    /// Adds a question, unless too many wait. A thread that is awake may take it at once; a thread
     /// that sleeps is woken by [`Waiting::hand_over`].
-    pub(crate) fn push(&self, one: T) -> Result<(), DiskError> {
+    pub(crate) fn push(&self, question: Question) -> Result<(), DiskError> {
         let mut waiting = self.waiting.lock();
         if waiting.1 {
             return Err(DiskError::Closed);
@@ -92,7 +66,7 @@ impl<T> Waiting<T> {
         if waiting.0.len() >= self.len_max {
             return Err(DiskError::Busy);
         }
-        waiting.0.push_back(one);
+        waiting.0.push_back(question);
         Ok(())
     }
 
@@ -103,7 +77,7 @@ impl<T> Waiting<T> {
         self.wake_for(&waiting.0, stats);
     }
 
-    fn wake_for(&self, waiting: &VecDeque<T>, stats: &DiskStats) {
+    fn wake_for(&self, waiting: &VecDeque<Question>, stats: &DiskStats) {
         if !waiting.is_empty() && self.filled.notify_one() {
             add(&stats.read_wakes, 1);
         }
@@ -123,7 +97,7 @@ impl<T> Waiting<T> {
     }
 
     /// The next one, for a thread; waits for it. None once it is closed.
-    pub(crate) fn take(&self, stats: &DiskStats) -> Option<T> {
+    pub(crate) fn take(&self, stats: &DiskStats) -> Option<Question> {
         let mut waiting = self.waiting.lock();
         loop {
             if waiting.1 {
@@ -138,43 +112,14 @@ impl<T> Waiting<T> {
     }
 }
 
-/// Body of a read thread.
-pub(crate) fn run(shared: &Shared) {
-    while let Some(read) = shared.reads.take(&shared.stats) {
+/// Body of a thread that answers questions.
+pub(crate) fn run(shared: &Shared, waiting: &Waiting) {
+    while let Some(question) = waiting.take(&shared.stats) {
         // fjall may panic; the caller hears that the read failed.
-        if catch_unwind(AssertUnwindSafe(|| serve(shared, read))).is_err() {
+        if catch_unwind(AssertUnwindSafe(|| question(shared))).is_err() {
             add(&shared.stats.reads_failed, 1);
             warn!("a read panicked");
         }
-    }
-}
-
-fn serve(shared: &Shared, read: Read) {
-    match read {
-        Read::Get { space, key, answer } if !answer.is_closed() => {
-            let _ = answer.send(find(shared, space, &key));
-        }
-        Read::Newest {
-            space,
-            key,
-            reach,
-            answer,
-        } if !answer.is_closed() => {
-            let _ = answer.send(newest(shared, space, &key, reach));
-        }
-        Read::Slots { scan, answer } if !answer.is_closed() => {
-            let _ = answer.send(slots::step(shared, scan));
-        }
-        Read::Census {
-            census,
-            at,
-            now_ms,
-            answer,
-        } if !answer.is_closed() => {
-            let _ = answer.send(census::step(shared, census, at, now_ms));
-        }
-        // No caller waits for it any more.
-        Read::Get { .. } | Read::Newest { .. } | Read::Slots { .. } | Read::Census { .. } => {}
     }
 }
 
@@ -212,19 +157,13 @@ pub(crate) fn look(
 
 /// A damaged record is no entry, unless the tier below has the same. What cannot be read at all is
 /// an error: the key may have an entry, and a delete must not take it for absent.
-fn find(shared: &Shared, space: Space, key: &[u8]) -> Result<DiskFound, DiskError> {
+pub(crate) fn find(shared: &Shared, space: Space, key: &[u8]) -> Result<DiskFound, DiskError> {
     let stats = &shared.stats;
-    let found = match shared.generations.find(&index_key(space, key)) {
-        Ok(found) => found,
-        Err(unreadable) => {
-            add(&stats.reads_failed, 1);
-            warn!(generation = unreadable.generation, reason = %unreadable.reason, "cannot read an index");
-            return Err(DiskError::Index {
-                generation: unreadable.generation,
-                reason: unreadable.reason.to_string(),
-            });
-        }
-    };
+    let found = shared.generations.find(&index_key(space, key));
+    let found = found.inspect_err(|error| {
+        add(&stats.reads_failed, 1);
+        warn!(%error, "cannot read an index");
+    })?;
     let version = found.as_ref().map(|found| found.entry.fact.version());
     let Some((found, meta)) = found.and_then(|found| match found.entry.fact {
         Fact::Put(meta) => Some((found, meta)),
@@ -237,7 +176,6 @@ fn find(shared: &Shared, space: Space, key: &[u8]) -> Result<DiskFound, DiskErro
     let generation = found.generation.id;
     let decoded = match look(&found.generation.log, &found.entry, (space, key)) {
         Looked::Whole { record, frame } => {
-            add(&stats.read_bytes, record.len() as u64);
             match value::decode(&frame, shared.options.value_len_max, &shared.idle_cpus) {
                 Ok(Decoded { value, threads }) => {
                     add(&stats.values_shared, u64::from(threads > 1));
@@ -272,7 +210,6 @@ fn find(shared: &Shared, space: Space, key: &[u8]) -> Result<DiskFound, DiskErro
         }
         return Ok(find_below(shared, space, key, version));
     };
-    add(&stats.reads_hit, 1);
     if shared.is_in_older_half(generation) {
         let carry = Carry {
             space,
@@ -305,17 +242,13 @@ fn find_below(shared: &Shared, space: Space, key: &[u8], version: Option<Version
 }
 
 /// The highest version that the indexes here, and below if these are asked, know of a key.
-fn newest(
+pub(crate) fn newest(
     shared: &Shared,
     space: Space,
     key: &[u8],
     reach: Reach,
 ) -> Result<Option<Version>, DiskError> {
-    let found = shared.generations.find(&index_key(space, key));
-    let found = found.map_err(|unreadable| DiskError::Index {
-        generation: unreadable.generation,
-        reason: unreadable.reason.to_string(),
-    })?;
+    let found = shared.generations.find(&index_key(space, key))?;
     let here = found.map(|found| found.entry.fact.version());
     let here = here.filter(|version| *version != ERASED);
     let below = shared.below.as_ref().filter(|_| reach == Reach::Below);
@@ -363,13 +296,8 @@ impl Merged {
 
     pub(super) fn next(&mut self) -> Result<Option<Met>, DiskError> {
         while let Some((generation, (key, entry))) = self.next_entry()? {
-            let named = generation.key_of(&key, &entry).map_err(|error| {
-                let reason = error.to_string();
-                DiskError::Index {
-                    generation: generation.id,
-                    reason,
-                }
-            })?;
+            let named = generation.key_of(&key, &entry);
+            let named = named.map_err(|error| generation.unreadable(error.into()))?;
             if let Some((space, key)) = named {
                 let key = key.into_owned();
                 return Ok(Some(Met {
@@ -421,14 +349,8 @@ struct Cursor {
 
 impl Cursor {
     fn advance(&mut self) -> Result<(), DiskError> {
-        self.head = self
-            .entries
-            .next()
-            .transpose()
-            .map_err(|error| DiskError::Index {
-                generation: self.generation.id,
-                reason: error.to_string(),
-            })?;
+        let next = self.entries.next().transpose();
+        self.head = next.map_err(|error| self.generation.unreadable(error))?;
         Ok(())
     }
 }

@@ -1,5 +1,6 @@
 //! What the threads of the disk tier share, and how they wake each other.
 
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -22,11 +23,11 @@ use super::index::IndexMemory;
 use super::mark::StoreNumber;
 use super::options::{DiskOptions, Limits};
 use super::queue::Queue;
-use super::reader::{READS_MAX, Read, Waiting};
+use super::reader::{READS_MAX, Waiting};
 use super::state::StoreState;
 use super::stats::{DiskStats, add};
 use super::throttle::Throttle;
-use super::walk::{WALKS_MAX, Walk};
+use super::walk::WALKS_MAX;
 use super::write::DiskObserver;
 use crate::levels::{IdleCpus, Level, LevelCodec, RunDelay};
 
@@ -54,8 +55,8 @@ pub(crate) struct Shared {
     pub(crate) below: Option<Arc<dyn Below>>,
     pub(crate) generations: Generations,
     pub(crate) queue: Queue,
-    pub(crate) reads: Waiting<Read>,
-    pub(crate) walks: Waiting<Walk>,
+    pub(crate) reads: Waiting,
+    pub(crate) walks: Waiting,
     pub(crate) stats: DiskStats,
     pub(crate) budget: AtomicU64,
     /// The codec of values that are written.
@@ -81,6 +82,8 @@ pub(crate) struct Shared {
     free_bytes: AtomicU64,
     /// Bytes that the file system should keep free.
     pub(crate) reserve_bytes: AtomicU64,
+    /// The file system refused to grow a file, and no generation was dropped since.
+    was_refused: AtomicBool,
     /// Dropped or replaced, but perhaps still read by a thread; with their bytes.
     buried: Mutex<Vec<Buried>>,
     /// Bytes of these.
@@ -149,6 +152,7 @@ impl Shared {
             spare_changed: Condvar::new(),
             free_bytes: AtomicU64::new(u64::MAX),
             reserve_bytes: AtomicU64::new(reserve_bytes),
+            was_refused: AtomicBool::new(false),
             buried: Mutex::default(),
             buried_bytes: AtomicU64::new(0),
             compaction_bytes: AtomicU64::new(0),
@@ -241,6 +245,18 @@ impl Shared {
         let dir = self.directory.generation(name);
         Generation::create(dir.clone(), name, &self.memory).inspect_err(|_| {
             let _ = std::fs::remove_dir_all(&dir);
+        })
+    }
+
+    /// Makes the log of a generation durable. If it cannot be, the generation takes no more writes:
+    /// what the kernel could not write it has forgotten.
+    pub(crate) fn sync(&self, generation: &Generation) -> io::Result<()> {
+        generation.log.sync().inspect_err(|error| {
+            add(&self.stats.syncs_failed, 1);
+            if generation.set_failed() {
+                add(&self.stats.generations_failed, 1);
+                tracing::warn!(generation = generation.id, %error, "cannot sync a value log: going on in a new generation");
+            }
         })
     }
 
@@ -371,20 +387,29 @@ impl Shared {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, left);
     }
 
-    /// The file system refused to grow.
-    pub(crate) fn set_disk_full(&self) {
-        self.set_free(0);
+    /// The file system refused to grow a file. With a quota its free bytes do not tell that.
+    pub(crate) fn set_refused(&self) {
+        self.was_refused.store(true, Ordering::Release);
         self.wake_upkeep();
+    }
+
+    /// A generation was dropped for a refusal, or none can be: values may be written.
+    pub(crate) fn accept_refusal(&self) {
+        self.was_refused.store(false, Ordering::Release);
     }
 
     /// Oldest generations should go, so that the file system has its reserve again.
     pub(crate) fn is_reserve_touched(&self) -> bool {
-        self.free_bytes.load(Ordering::Relaxed) < self.reserve_bytes.load(Ordering::Relaxed)
+        self.has_less_than(self.reserve_bytes.load(Ordering::Relaxed))
     }
 
     /// No values may be written. Deletions may, for which half of the reserve is enough.
     pub(crate) fn is_disk_full(&self) -> bool {
-        self.free_bytes.load(Ordering::Relaxed) < self.reserve_bytes.load(Ordering::Relaxed) / 2
+        self.has_less_than(self.reserve_bytes.load(Ordering::Relaxed) / 2)
+    }
+
+    fn has_less_than(&self, bytes: u64) -> bool {
+        self.was_refused.load(Ordering::Acquire) || self.free_bytes.load(Ordering::Relaxed) < bytes
     }
 
     pub(crate) fn wake_upkeep(&self) {

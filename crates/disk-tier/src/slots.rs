@@ -6,12 +6,25 @@ use fonn_proto::placement;
 
 use super::error::DiskError;
 use super::mark::{self, Mark};
-use super::reader::{Merged, Read};
+use super::reader::Merged;
 use super::record::{ERASED, index_key};
 use super::{DiskTier, Shared};
 
 /// How many keys a step of a scan reads. A point read waits for one step of a scan at most.
 const STEP_KEYS: usize = 16 * 1024;
+
+/// The most bytes that a record counts for. Longer values are not copied with the page of a key.
+const COUNTED_LEN_MAX: usize = 64 * 1024;
+
+/// Where a page of keys ends, whichever is reached first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotLimits {
+    /// Keys.
+    pub keys: usize,
+    /// Bytes of the keys and their records, where a record counts for 64 KiB at most. One key is
+    /// always taken.
+    pub bytes: usize,
+}
 
 /// Keys of some slots.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,11 +36,11 @@ pub struct SlotPage {
 }
 
 /// What a scan is about, and where it goes on.
-pub(crate) struct SlotScan {
+struct SlotScan {
     slots: SlotSet,
     since: Option<Mark>,
     after: Option<(Space, Vec<u8>)>,
-    keys_max: usize,
+    limits: SlotLimits,
 }
 
 impl DiskTier {
@@ -45,25 +58,25 @@ impl DiskTier {
         slots: &SlotSet,
         since: Option<Mark>,
         after: Option<(Space, Vec<u8>)>,
-        keys_max: usize,
+        limits: SlotLimits,
     ) -> Result<SlotPage, DiskError> {
         let scan = SlotScan {
             slots: slots.clone(),
             since,
             after,
-            keys_max,
+            limits,
         };
-        self.read(|answer| Read::Slots { scan, answer }).await
+        self.read(move |shared| step(shared, scan)).await
     }
 }
 
 /// One step of a scan: walks over the keys of all spaces, and keeps those of some slots.
-pub(crate) fn step(shared: &Shared, scan: SlotScan) -> Result<SlotPage, DiskError> {
+fn step(shared: &Shared, scan: SlotScan) -> Result<SlotPage, DiskError> {
     let SlotScan {
         slots,
         since,
         after,
-        keys_max,
+        limits,
     } = scan;
     let generations = shared.generations.snapshot();
     let (count, offset) = match &since {
@@ -81,6 +94,7 @@ pub(crate) fn step(shared: &Shared, scan: SlotScan) -> Result<SlotPage, DiskErro
     }
     let mut merged = Merged::open(generations, &start)?;
     let mut page = SlotPage::default();
+    let mut bytes = 0;
     for _ in 0..STEP_KEYS {
         let Some(met) = merged.next()? else {
             return Ok(SlotPage { last: None, ..page });
@@ -89,10 +103,12 @@ pub(crate) fn step(shared: &Shared, scan: SlotScan) -> Result<SlotPage, DiskErro
         let is_erased = met.entry.fact.version() == ERASED;
         let last = (met.space, met.key);
         if !is_before && !is_erased && slots.contains(placement::slot(&last.1)) {
+            let record_len = usize::try_from(met.entry.record_len).unwrap_or(usize::MAX);
+            bytes += last.1.len() + record_len.min(COUNTED_LEN_MAX);
             page.keys.push(last.clone());
         }
         page.last = Some(last);
-        if page.keys.len() >= keys_max {
+        if page.keys.len() >= limits.keys || bytes >= limits.bytes {
             break;
         }
     }

@@ -27,8 +27,6 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Reads that found a value.
-    reads_hit,
     /// Reads that found nothing, or a tombstone.
     reads_missed,
     /// Reads that the disk or an index refused; answered as misses.
@@ -40,27 +38,13 @@ counters! {
     /// Read threads that were woken: one for all that a reactor read in a turn, and others while
     /// more waits.
     read_wakes,
-    /// Bytes of records that were read for them.
-    read_bytes,
-    /// Values written.
-    puts,
-    /// Tombstones written.
-    tombstones,
-    /// Deletes of keys that no generation has: nothing was written.
-    tombstones_saved,
-    /// Writes that came after a newer one of their key: nothing was written.
-    writes_superseded,
     /// Writes that failed.
     writes_failed,
     /// Saves of the state that failed.
     state_saves_failed,
     /// Writes turned away because the queue was full.
     writes_rejected,
-    /// Batches written.
-    batches,
-    /// Bytes of values given to be written.
-    value_bytes,
-    /// Bytes of records written for them.
+    /// Bytes of records written, without those of compaction.
     written_bytes,
     /// Bytes of records, also of compaction, that passed the page cache by.
     direct_bytes,
@@ -70,8 +54,6 @@ counters! {
     carried_bytes,
     /// Carry-overs skipped, because the queue for them was full or a newer record exists.
     carries_skipped,
-    /// Generations begun.
-    generations_created,
     /// Generations dropped.
     generations_dropped,
     /// Generations given up for writing because their log or index failed.
@@ -111,8 +93,6 @@ counters! {
     compaction_recoded,
     /// Bytes that generations lost when they were written anew for room.
     reclaimed_bytes,
-    /// Syncs of a value log.
-    syncs,
     /// Syncs that failed.
     syncs_failed,
 }

@@ -4,12 +4,11 @@
 //! there anyway. A reader keeps a [`TailPosition`]; what was written since is behind it. Only the
 //! newest record of each key is given out, so a key that is written often passes once.
 
-use std::fmt::Display;
-
 use bytes::Bytes;
 use fonn_base::entry::Space;
 use tracing::warn;
 
+use super::error::is_damage;
 use super::generation::Generation;
 use super::index::IndexError;
 use super::log::Stored;
@@ -102,8 +101,11 @@ pub struct Unread {
 /// Reads from `from` on until `bytes_max` of records are found or everything up to the generation
 /// `horizon` is read. At least one record is given if there is one.
 ///
+/// Damage does not stop the reader. It passes over a record that cannot be read. It gives out a
+/// record if a damaged index does not tell whether the record is the newest.
+///
 /// # Errors
-/// [`DiskError::Index`] if an index or a log cannot be read.
+/// [`DiskError::Index`] if a log cannot be read for a reason that may pass.
 pub(crate) fn read(
     shared: &Shared,
     from: TailPosition,
@@ -128,11 +130,14 @@ pub(crate) fn read(
             if bytes >= bytes_max {
                 return Ok(tailed);
             }
-            let next = records.next().map_err(unreadable(generation))?;
+            let next = match records.next() {
+                Err(error) if is_damage(&error) => None,
+                next => next.map_err(|error| generation.unreadable(error.into()))?,
+            };
             let Some(stored) = next else {
                 add(&shared.stats.reads_corrupt, 1);
                 let next = record_behind(generation, tailed.next.offset, end);
-                tailed.next.offset = next.map_err(unreadable(generation))?;
+                tailed.next.offset = next.map_err(|error| generation.unreadable(error))?;
                 warn!(
                     generation = generation.id,
                     next = tailed.next.offset,
@@ -143,7 +148,7 @@ pub(crate) fn read(
             };
             tailed.next.offset = records.position();
             // What lies below is not erased with it.
-            if stored.fact.version() != ERASED && is_newest(shared, generation, &stored)? {
+            if stored.fact.version() != ERASED && may_be_newest(shared, generation, &stored) {
                 bytes += stored.bytes.len();
                 tailed.records.push(TailRecord {
                     space: stored.space,
@@ -219,32 +224,28 @@ fn position_in(generation: &Generation, from: TailPosition) -> TailPosition {
     start
 }
 
-/// Whether a read of the key would find this record.
-fn is_newest(shared: &Shared, generation: &Generation, stored: &Stored) -> Result<bool, DiskError> {
-    let found = shared
-        .generations
-        .find(&index_key(stored.space, stored.key()));
-    let found = found.map_err(|unread| unreadable(generation)(unread.reason))?;
-    Ok(found.is_some_and(|found| {
-        found.generation.name() == generation.name() && found.entry.offset == stored.offset
-    }))
-}
-
-fn unreadable<E: Display>(generation: &Generation) -> impl Fn(E) -> DiskError {
-    let generation = generation.id;
-    move |error| DiskError::Index {
-        generation,
-        reason: error.to_string(),
+/// Whether a read of the key would find this record, or fail at an index.
+fn may_be_newest(shared: &Shared, generation: &Generation, stored: &Stored) -> bool {
+    let key = index_key(stored.space, stored.key());
+    match shared.generations.find(&key) {
+        Ok(found) => found.is_some_and(|found| {
+            found.generation.name() == generation.name() && found.entry.offset == stored.offset
+        }),
+        // The tier below keeps the higher version.
+        Err(_) => true,
     }
 }
 
-/// Where the first record behind a damaged one begins: the index knows.
+/// Where the first record behind a damaged one begins: the index knows, as far as it is not damaged
+/// itself.
 fn record_behind(generation: &Generation, offset: u64, end: u64) -> Result<u64, IndexError> {
     let mut next = end;
     for found in generation.index.entries_from(&index_key(Space(0), b"")) {
-        let (_, IndexEntry { offset: other, .. }) = found?;
-        if other > offset {
-            next = next.min(other);
+        match found {
+            Ok((_, IndexEntry { offset: other, .. })) if other > offset => next = next.min(other),
+            Ok(_) => {}
+            Err(IndexError::Broken(_)) => break,
+            Err(passing) => return Err(passing),
         }
     }
     Ok(next)

@@ -55,6 +55,27 @@ impl DiskObserver for Witness {
     }
 }
 
+impl DiskTier {
+    /// Queues a write, waiting for room.
+    async fn write(&self, mut write: Write, wait: Duration) -> Result<(), Failure> {
+        while let Err((back, failure)) = self.try_write(write) {
+            if failure != Failure::Busy || !self.wait_for_room(back.cost(), wait).await {
+                return Err(failure);
+            }
+            write = back;
+        }
+        Ok(())
+    }
+
+    /// Reads an entry that is on disk.
+    async fn get(&self, space: Space, key: &[u8]) -> Result<Option<DiskEntry>, DiskError> {
+        Ok(match self.find(space, key).await? {
+            DiskFound::Entry(entry) => Some(entry),
+            DiskFound::Absent | DiskFound::Below(_) => None,
+        })
+    }
+}
+
 /// A disk tier in a directory of its own.
 struct Rig {
     tier: Option<DiskTier>,
@@ -327,7 +348,7 @@ async fn every_codec_gives_back_what_was_put() {
         );
     }
     let stats = rig.stats();
-    assert!(stats.written_bytes < stats.value_bytes / 3, "{stats:?}");
+    assert!(stats.written_bytes < 5 * text.len() as u64 / 3, "{stats:?}");
 }
 
 #[tokio::test]
@@ -351,13 +372,17 @@ async fn overwrites_and_deletions_hold_across_generations_and_reopening() {
 #[tokio::test]
 async fn deleting_what_is_not_there_writes_nothing() {
     let rig = Rig::new();
+    let written = || rig.stats().written_bytes;
     rig.delete(b"never", 1).await;
+    assert_eq!(written(), 0);
     rig.put(b"once", 2, "value").await;
     rig.roll().await;
+    let before = written();
     rig.delete(b"once", 3).await;
+    let after = written();
+    assert!(before < after);
     rig.delete(b"once", 4).await;
-    let stats = rig.stats();
-    assert_eq!((stats.tombstones, stats.tombstones_saved), (1, 2));
+    assert_eq!(written(), after);
     assert_eq!(rig.version_of(b"once").await, None);
 }
 
@@ -370,7 +395,6 @@ async fn a_write_that_comes_late_does_not_replace_a_newer_one() {
     assert_eq!(rig.version_of(b"k").await, Some(9));
     rig.reopen();
     assert_eq!(rig.version_of(b"k").await, Some(9));
-    assert_eq!(rig.stats().writes_superseded, 0);
 }
 
 #[tokio::test]
@@ -640,7 +664,9 @@ async fn every_durability_acknowledges_and_finds_again() {
     for durability in [Durability::None, Durability::Batched, Durability::Fsync] {
         let mut rig = Rig::with(|options| options.durability = durability);
         rig.put(b"k", 1, "v").await;
-        assert!(durability != Durability::Fsync || rig.stats().syncs > 0);
+        let newest = rig.shared().generations.newest().unwrap();
+        assert!(durability != Durability::Fsync || !newest.log.is_dirty());
+        drop(newest);
         rig.kill(|_| ());
         assert_eq!(rig.version_of(b"k").await, Some(1), "{durability:?}");
     }

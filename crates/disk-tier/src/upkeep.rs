@@ -16,6 +16,7 @@ use super::below::{Below, Leave, Leaving};
 use super::compaction::reclaim::{GENERATIONS_MANY, Progress};
 use super::directory::{GenerationName, free_bytes};
 use super::generation::Generation;
+use super::index::IndexError;
 use super::options::Limits;
 use super::queue::Order;
 use super::record::{ERASED, index_key};
@@ -81,29 +82,19 @@ pub(crate) fn run_spare(shared: &Shared, mut next_id: u64) {
     }
 }
 
-/// Body of the sync thread: bounds what a loss of power costs. It must not run where the writer
-/// syncs itself: the kernel reports a failed write-back once for each open file, and the writer has
-/// to see it before it acknowledges.
+/// Body of the sync thread: bounds what a loss of power costs. It does not run where the writer
+/// syncs each batch.
 pub(crate) fn run_sync(shared: &Shared) {
     while !shared.wait_for_close(TICK) {
         for generation in shared.generations.snapshot().iter() {
             if !generation.log.is_dirty() {
                 continue;
             }
-            add(&shared.stats.syncs, 1);
             let began = Instant::now();
-            let synced = generation.log.sync();
+            // A failure is logged and counted, and the writer goes on in a new generation.
+            let _ = shared.sync(generation);
             let took = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
             add(&shared.stats.sync_ns, took);
-            if let Err(error) = synced {
-                // What the kernel could not write it has forgotten: this log is not to be trusted
-                // with more.
-                add(&shared.stats.syncs_failed, 1);
-                if generation.set_failed() {
-                    add(&shared.stats.generations_failed, 1);
-                    warn!(generation = generation.id, %error, "cannot sync a value log: going on in a new generation");
-                }
-            }
         }
     }
 }
@@ -111,35 +102,59 @@ pub(crate) fn run_sync(shared: &Shared) {
 /// Records that are told at once.
 const LEAVING_MAX: usize = 1024;
 
-/// Tells the tier below what goes without it: every record that is the newest of its key.
-fn tell_lost(shared: &Shared, oldest: &Generation, below: &dyn Below) {
+/// Tells the tier below what goes without it: every record that may be the newest of its key. False
+/// if that tier cannot remember them.
+fn tell_lost(shared: &Shared, oldest: &Generation, below: &dyn Below) -> bool {
+    let mut is_noted = true;
     let mut leaving = Vec::new();
-    for found in oldest.index.entries_from(&index_key(Space(0), b"")) {
-        let Ok((key, entry)) = found else {
-            warn!(
-                generation = oldest.id,
-                "cannot read the index of the oldest generation"
-            );
-            break;
+    let mut tell = |space, key: &[u8], version, len| {
+        let may_be_newest = match shared.generations.find(&index_key(space, key)) {
+            Ok(newest) => newest.is_some_and(|newest| newest.generation.id == oldest.id),
+            Err(_) => true,
         };
-        let newest = shared.generations.find(&key);
-        if matches!(newest, Ok(Some(newest)) if newest.generation.id == oldest.id)
-            && entry.fact.version() != ERASED
-            && let Ok(Some((space, user_key))) = oldest.key_of(&key, &entry)
-        {
-            leaving.push(Leaving {
-                space,
-                key: user_key.into_owned(),
-                version: entry.fact.version(),
-                len: u64::from(entry.record_len),
-            });
+        if !may_be_newest || version == ERASED {
+            return;
         }
+        leaving.push(Leaving {
+            space,
+            key: key.to_owned(),
+            version,
+            len: u64::from(len),
+        });
         if leaving.len() == LEAVING_MAX {
-            below.lost(&leaving);
+            is_noted &= below.lost(&leaving);
             leaving.clear();
         }
+    };
+    let mut by_index = || {
+        for found in oldest.index.entries_from(&index_key(Space(0), b"")) {
+            let (key, entry) = found?;
+            if let Some((space, key)) = oldest.key_of(&key, &entry)? {
+                tell(space, &key, entry.fact.version(), entry.record_len);
+            }
+        }
+        Ok::<_, IndexError>(())
+    };
+    if let Err(error) = by_index() {
+        warn!(generation = oldest.id, %error, "cannot read the index of the oldest generation: reading its log");
+        let mut records = oldest.log.records(0);
+        while let Ok(Some(record)) = records.next() {
+            tell(
+                record.space,
+                record.key(),
+                record.fact.version(),
+                record.len(),
+            );
+        }
+        if records.position() < records.end() {
+            let position = records.position();
+            warn!(
+                generation = oldest.id,
+                position, "cannot read the log of the oldest generation either"
+            );
+        }
     }
-    below.lost(&leaving);
+    is_noted && below.lost(&leaving)
 }
 
 struct Upkeep<'a> {
@@ -295,6 +310,7 @@ impl Upkeep<'_> {
                 if total > limits.total_max && is_too_large {
                     self.shared.queue.push_order(Order::Roll);
                 }
+                self.shared.accept_refusal();
                 break;
             };
             let oldest = Arc::clone(oldest);
@@ -303,6 +319,7 @@ impl Upkeep<'_> {
                 break;
             }
             if !self.may_leave(&oldest) {
+                self.shared.accept_refusal();
                 break;
             }
             if !is_full && total <= limits.total_max {
@@ -315,6 +332,7 @@ impl Upkeep<'_> {
             self.shared.reclaim.set(Progress::Idle);
             self.bury();
             self.look_at_free_space();
+            self.shared.accept_refusal();
         }
     }
 
@@ -380,10 +398,11 @@ impl Upkeep<'_> {
             Leave::Wait if self.shared.is_disk_full() => Leave::Lossy,
             leave => leave,
         };
-        if leave == Leave::Lossy {
-            tell_lost(self.shared, oldest, &**below);
+        match leave {
+            Leave::Now => true,
+            Leave::Wait => false,
+            Leave::Lossy => tell_lost(self.shared, oldest, &**below),
         }
-        leave != Leave::Wait
     }
 
     fn drop_generation(&self, oldest: u64) {

@@ -7,10 +7,9 @@
 
 use bytes::Bytes;
 
-use fonn_codec::checksum;
 pub(crate) use fonn_codec::frame::is_intact;
-use fonn_codec::frame::{ErrorKind, HEADER_LEN};
-use fonn_codec::{Frame, FrameError, Verbatim};
+use fonn_codec::frame::{ErrorKind, HEADER_LEN, verbatim_header};
+use fonn_codec::{Frame, FrameError};
 
 use crate::levels::{IdleCpus, Lent, LevelCodec};
 
@@ -23,9 +22,6 @@ const SHARED_LEN_MIN: usize = 4 << 20;
 
 /// Bytes of the value for each that helps, at least.
 const SHARE_LEN: usize = 2 << 20;
-
-/// First byte of a frame of the version that is written.
-const FRAME_FORMAT: u8 = 0xF1;
 
 /// A value ready to be written: the bytes that were appended to the scratch buffer, and a tail that
 /// is written from where it is.
@@ -83,7 +79,7 @@ pub(crate) fn encode(
         Err(reason) => reason,
     };
     let tail = if raw.len() > COPY_LEN_MAX {
-        scratch.extend_from_slice(&verbatim_header(reason, raw)?);
+        scratch.extend_from_slice(&verbatim_header(reason, raw).ok()?);
         raw.clone()
     } else {
         fonn_codec::encode_verbatim(reason, raw, scratch).ok()?;
@@ -95,16 +91,6 @@ pub(crate) fn encode(
         tail,
         threads: 1,
     })
-}
-
-/// The header of a verbatim frame. `verbatim_frames_are_the_codec_crates` holds it to the format.
-fn verbatim_header(reason: Verbatim, raw: &[u8]) -> Option<[u8; HEADER_LEN]> {
-    let len = u32::try_from(raw.len()).ok()?.to_le_bytes();
-    let mut header = [0; HEADER_LEN];
-    let (checked, checksum) = header.split_last_chunk_mut::<4>()?;
-    checked.copy_from_slice(&[[FRAME_FORMAT, 0, reason as u8, 0], len, len].concat());
-    *checksum = checksum::crc32c_append(checksum::crc32c(checked), raw).to_le_bytes();
-    Some(header)
 }
 
 /// Why a frame gives no value.
@@ -176,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn verbatim_frames_are_the_codec_crates() {
+    fn a_frame_with_a_tail_has_the_bytes_of_one_without() {
         let zip = [b"PK\x03\x04".to_vec(), vec![0; 5000]].concat();
         for raw in [
             random(0),

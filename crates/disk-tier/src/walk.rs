@@ -4,19 +4,13 @@
 //! records, and a page in keys and their bytes too. Between steps a walk ends if its caller has
 //! gone.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use fonn_base::entry::{Meta, Space};
 use fonn_proto::placement::{self, SLOT_COUNT};
-use tokio::sync::oneshot;
-use tracing::warn;
 
 use super::error::DiskError;
 use super::generations::Snapshot;
-use super::mark::{self, Mark, Place};
-use super::reader::{Merged, Met};
+use super::reader::{self, Merged, Met};
 use super::record::{Fact, index_key};
-use super::stats::add;
 use super::{DiskTier, Shared};
 
 /// Steps of walks that may wait.
@@ -73,68 +67,13 @@ pub struct SpaceCount {
 }
 
 /// A step of a count: what there is so far, and the key to go on behind.
-pub(crate) type CountStep = (SpaceCount, Option<Vec<u8>>);
-
-/// A step of a walk and where its answer goes.
-pub(crate) enum Walk {
-    Page {
-        space: Space,
-        after: Option<Vec<u8>>,
-        limits: PageLimits,
-        answer: oneshot::Sender<Result<KeyPage, DiskError>>,
-    },
-    Count {
-        space: Space,
-        count: SpaceCount,
-        after: Option<Vec<u8>>,
-        now_ms: u64,
-        answer: oneshot::Sender<Result<CountStep, DiskError>>,
-    },
-    /// Makes the log durable up to a place, which takes as long as a sync.
-    Mark {
-        place: Place,
-        answer: oneshot::Sender<Result<Mark, DiskError>>,
-    },
-}
+type CountStep = (SpaceCount, Option<Vec<u8>>);
 
 /// Body of the thread that walks.
 pub(crate) fn run(shared: &Shared) {
     // A walk takes a processor for a second. What others read and write goes first.
     super::stand_back(super::UPKEEP_NICENESS);
-    while let Some(walk) = shared.walks.take(&shared.stats) {
-        // fjall may panic; the caller that waits hears that the walk failed.
-        if catch_unwind(AssertUnwindSafe(|| serve(shared, walk))).is_err() {
-            add(&shared.stats.reads_failed, 1);
-            warn!("a walk over the indexes panicked");
-        }
-    }
-}
-
-fn serve(shared: &Shared, walk: Walk) {
-    match walk {
-        Walk::Page {
-            space,
-            after,
-            limits,
-            answer,
-        } if !answer.is_closed() => {
-            let _ = answer.send(page(&shared.generations.snapshot(), space, after, limits));
-        }
-        Walk::Count {
-            space,
-            count,
-            after,
-            now_ms,
-            answer,
-        } if !answer.is_closed() => {
-            let _ = answer.send(count_on(shared, space, (count, after), now_ms));
-        }
-        Walk::Mark { place, answer } if !answer.is_closed() => {
-            let _ = answer.send(mark::keep(shared, place));
-        }
-        // The caller has gone.
-        Walk::Page { .. } | Walk::Count { .. } | Walk::Mark { .. } => {}
-    }
+    reader::run(shared, &shared.walks);
 }
 
 /// The index key from which a space is walked on.
@@ -235,7 +174,7 @@ impl DiskTier {
     /// allow. No values are read.
     ///
     /// # Errors
-    /// As [`DiskTier::get`], and [`DiskError::Index`] if an index cannot be read.
+    /// As [`DiskTier::find`], and [`DiskError::Index`] if an index cannot be read.
     ///
     /// # Cancel safety
     /// Cancelling it loses nothing; a page that was not begun is not read.
@@ -245,12 +184,8 @@ impl DiskTier {
         after: Option<Vec<u8>>,
         limits: PageLimits,
     ) -> Result<KeyPage, DiskError> {
-        let step = |answer| Walk::Page {
-            space,
-            after,
-            limits,
-            answer,
-        };
+        let step =
+            move |shared: &Shared| page(&shared.generations.snapshot(), space, after, limits);
         self.ask(&self.handle.shared.walks, step).await
     }
 
@@ -273,14 +208,8 @@ impl DiskTier {
         let mut count = SpaceCount::begin(by_slot);
         let mut after = None;
         while !count.has_reached(limits) && goes_on() {
-            let begun = std::mem::take(&mut count);
-            let step = |answer| Walk::Count {
-                space,
-                count: begun,
-                after: after.take(),
-                now_ms,
-                answer,
-            };
+            let begun = (std::mem::take(&mut count), after);
+            let step = move |shared: &Shared| count_on(shared, space, begun, now_ms);
             (count, after) = self.ask(&self.handle.shared.walks, step).await?;
         }
         Ok(count)

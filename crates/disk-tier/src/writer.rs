@@ -271,7 +271,6 @@ impl<'a> Writer<'a> {
             return false;
         };
         self.shared.generations.push_newest(Arc::new(next));
-        add(&self.shared.stats.generations_created, 1);
         self.shared.wake_upkeep();
         true
     }
@@ -289,10 +288,7 @@ impl<'a> Writer<'a> {
         loop {
             match self.try_write_staged() {
                 Ok(()) => return Ok(()),
-                Err(NotWritten::NoSpace) => {
-                    self.shared.set_disk_full();
-                    return Err(Failure::OutOfSpace);
-                }
+                Err(NotWritten::NoSpace) => return Err(Failure::OutOfSpace),
                 Err(NotWritten::GenerationFailed(generation)) => {
                     self.give_up(&generation);
                     if is_retried || !self.roll(self.shared.options.room_wait) {
@@ -337,6 +333,10 @@ impl<'a> Writer<'a> {
                 warn!(generation = generation.id, error = %error.source, "cannot append to a value log");
                 self.is_unsure |= error.torn;
                 return Err(if is_no_space(&error.source) && !error.torn {
+                    // A log that is as long as a file may be would not grow if others were dropped.
+                    if error.source.kind() != io::ErrorKind::FileTooLarge {
+                        self.shared.set_refused();
+                    }
                     NotWritten::NoSpace
                 } else {
                     NotWritten::GenerationFailed(generation)
@@ -364,7 +364,6 @@ impl<'a> Writer<'a> {
         let key_bytes = self.newest.keys().map(|key| key.len() as u64).sum::<u64>();
         generation.add_side_bytes(2 * key_bytes + INDEX_ENTRY_COST * self.newest.len() as u64);
         self.shared.take_free(end - start);
-        add(&self.shared.stats.batches, 1);
         add(&self.shared.stats.written_bytes, end - start);
         Ok(())
     }
@@ -422,7 +421,6 @@ impl<'a> Writer<'a> {
         end: u64,
     ) -> Result<(), String> {
         if self.shared.options.durability == Durability::Fsync {
-            add(&self.shared.stats.syncs, 1);
             self.stalling(|| generation.log.sync()).map_err(|error| {
                 add(&self.shared.stats.syncs_failed, 1);
                 error.to_string()

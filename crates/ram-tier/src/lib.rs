@@ -436,23 +436,6 @@ impl RamTier {
             .sweep_expired(now_ms, limit)
     }
 
-    /// Removes every entry of a shard for which `keep` says no, dirty ones and tombstones included,
-    /// and returns how many. Locks the shard for as long as that takes.
-    pub fn retain(&self, shard_index: usize, mut keep: impl FnMut(&Found<'_>) -> bool) -> usize {
-        let mut guard = self.lock_index(shard_index);
-        let shard = guard.shard_mut();
-        let mut removed = 0;
-        let mut from = 0;
-        while let Some(id) = shard.next_id(from) {
-            from = id + 1;
-            if shard.get_if_taken(id).is_some_and(|found| !keep(&found)) {
-                shard.remove(id);
-                removed += 1;
-            }
-        }
-        removed
-    }
-
     /// Goes over about `count` slots from `cursor` on, calls `visit` for each entry (not for
     /// tombstones) and returns the cursor to go on with; 0 to begin with, and 0 when all was seen.
     /// No shard is locked for more than some hundred slots at a time.

@@ -66,9 +66,20 @@ fn key_of(number: u32) -> [u8; 16] {
 }
 
 fn remove_all(tier: &RamTier) -> usize {
-    (0..tier.shard_count())
-        .map(|index| tier.retain(index, |_| false))
-        .sum()
+    let mut removed = 0;
+    for index in 0..tier.shard_count() {
+        let mut guard = tier.lock_index(index);
+        let shard = guard.shard_mut();
+        let mut from = 0;
+        while let Some(id) = shard.next_id(from) {
+            from = id + 1;
+            if shard.get_if_taken(id).is_some() {
+                shard.remove(id);
+                removed += 1;
+            }
+        }
+    }
+    removed
 }
 
 fn all_keys(tier: &RamTier) -> HashSet<Vec<u8>> {

@@ -9,13 +9,13 @@ locals {
     {
       Sid      = "Segments"
       Effect   = "Allow"
-      Action   = ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"]
+      Action   = ["s3:GetObject", "s3:PutObject", "s3:DeleteObject"]
       Resource = [local.objects]
     },
     {
       Sid       = "FindSegments"
       Effect    = "Allow"
-      Action    = ["s3:ListBucket", "s3:ListBucketMultipartUploads"]
+      Action    = ["s3:ListBucket"]
       Resource  = [local.bucket_arn]
       Condition = { StringLike = { "s3:prefix" = [var.prefix, "${var.prefix}/*"] } }
     },

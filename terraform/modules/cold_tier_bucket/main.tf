@@ -75,7 +75,7 @@ resource "aws_s3_bucket_versioning" "this" {
 resource "aws_s3_bucket_lifecycle_configuration" "this" {
   bucket = aws_s3_bucket.this.id
 
-  # What a killed node left half uploaded is invisible and paid for.
+  # Nodes upload each object in one request. What another program leaves half uploaded is invisible and paid for.
   rule {
     id     = "aborted-uploads"
     status = "Enabled"

@@ -64,8 +64,6 @@ pub(super) fn of_body(subject: &Subject, error: &ByteStreamError) -> StoreError 
 fn kind_of_answer(status: u16, code: &str) -> StoreErrorKind {
     match code {
         "NoSuchBucket" => return StoreErrorKind::Invalid,
-        // Another process aborted the upload while it went on; another one may succeed.
-        "NoSuchUpload" if status != 404 => return StoreErrorKind::Unavailable,
         "RequestTimeout" => return StoreErrorKind::Timeout,
         "ExpiredToken" | "InvalidToken" | "TokenRefreshRequired" => return StoreErrorKind::Denied,
         "InvalidAccessKeyId" | "SignatureDoesNotMatch" => return StoreErrorKind::Denied,

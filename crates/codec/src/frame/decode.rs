@@ -1,4 +1,4 @@
-//! From a frame to its value, or a part of it.
+//! From a frame to its value.
 //!
 //! Input is hostile until [`Frame::verify`] has passed, and nothing here relies on that it has.
 
@@ -9,7 +9,6 @@ use std::ops::Range;
 use crate::checksum;
 use crate::frame::{BLOCK_LEN, Encoding, FrameError, HEADER_LEN, Header, INDEX_ENTRY_LEN, share};
 use crate::registry::{Append, Operations, Support};
-use crate::workspace::with_scratch;
 
 /// A frame of which the lengths and fields agree with each other and with the bytes at hand.
 #[derive(Clone, Copy, Debug)]
@@ -127,6 +126,11 @@ impl<'a> Frame<'a> {
     pub fn decode_into(&self, out: &mut Vec<u8>) -> Result<(), FrameError> {
         let len = self.original_len();
         match self.body {
+            Body::Verbatim => {
+                out.clear();
+                out.extend_from_slice(self.payload);
+                Ok(())
+            }
             Body::Compressed {
                 codec,
                 operations:
@@ -146,7 +150,10 @@ impl<'a> Frame<'a> {
                     FrameError::Decode { codec, block }
                 })
             }
-            _ => self.decode_range(0..len, out),
+            Body::Compressed { .. } => {
+                set_len(out, len);
+                self.fill(0, out).inspect_err(|_| out.clear())
+            }
         }
     }
 
@@ -155,21 +162,22 @@ impl<'a> Frame<'a> {
     /// Snappy, which costs up to 8 % of LZ4's speed.
     ///
     /// # Errors
-    /// [`FrameError::Range`] if `out` has another length, [`FrameError::Decode`] if the stored
+    /// [`FrameError::Length`] if `out` has another length, [`FrameError::Decode`] if the stored
     /// bytes are damaged: what `out` holds then is unspecified.
     pub fn decode_to(&self, out: &mut [u8]) -> Result<(), FrameError> {
         if out.len() != self.original_len() {
-            return Err(FrameError::Range {
-                start: 0,
-                end: out.len(),
-                len: self.original_len(),
+            return Err(FrameError::Length {
+                expected: self.original_len(),
+                found: out.len(),
             });
         }
         match self.body {
-            Body::Verbatim => out.copy_from_slice(self.payload),
-            Body::Compressed { .. } => self.fill(0, out)?,
+            Body::Verbatim => {
+                out.copy_from_slice(self.payload);
+                Ok(())
+            }
+            Body::Compressed { .. } => self.fill(0, out),
         }
-        Ok(())
     }
 
     /// Like [`decode_into`](Self::decode_into), with up to `threads` threads if the value has
@@ -186,7 +194,7 @@ impl<'a> Frame<'a> {
         set_len(out, self.original_len());
         let parts = out.chunks_mut(share::PART_LEN).enumerate();
         let results = share::share(threads, parts, |(index, part)| {
-            self.fill(index.saturating_mul(share::PART_LEN), part)
+            self.fill(index.saturating_mul(share::PART_LEN / BLOCK_LEN), part)
         });
         let result = match results {
             Some(results) => results.into_iter().collect(),
@@ -198,47 +206,8 @@ impl<'a> Frame<'a> {
         result
     }
 
-    /// Makes `out` the bytes of the value in `range`, like [`decode_into`](Self::decode_into).
-    /// Decodes the blocks of [`BLOCK_LEN`] that the range touches, no others; threads can share
-    /// the work by taking ranges that begin and end at a multiple of it.
-    ///
-    /// # Errors
-    /// [`FrameError::Range`] if it is not within the value, [`FrameError::Decode`] if the stored
-    /// bytes are damaged; `out` is empty then.
-    pub fn decode_range(&self, range: Range<usize>, out: &mut Vec<u8>) -> Result<(), FrameError> {
-        let result = self.try_decode_range(range, out);
-        if result.is_err() {
-            out.clear();
-        }
-        result
-    }
-
-    fn try_decode_range(&self, range: Range<usize>, out: &mut Vec<u8>) -> Result<(), FrameError> {
-        let len = self.original_len();
-        let outside = FrameError::Range {
-            start: range.start,
-            end: range.end,
-            len,
-        };
-        if range.start > range.end || range.end > len {
-            return Err(outside);
-        }
-        match self.body {
-            Body::Verbatim => {
-                let value = self.payload.get(range).ok_or(outside)?;
-                out.clear();
-                out.extend_from_slice(value);
-                Ok(())
-            }
-            Body::Compressed { .. } => {
-                set_len(out, range.len());
-                self.fill(range.start, out)
-            }
-        }
-    }
-
-    /// Fills `out` with the bytes of the value from `at` on, which it has.
-    fn fill(&self, at: usize, out: &mut [u8]) -> Result<(), FrameError> {
+    /// Fills `out` with whole blocks of the value from the block `first` on.
+    fn fill(&self, first: usize, out: &mut [u8]) -> Result<(), FrameError> {
         let Body::Compressed {
             codec,
             operations,
@@ -247,18 +216,9 @@ impl<'a> Frame<'a> {
         else {
             return Err(FrameError::Field { name: "codec" });
         };
-        let mut rest = out;
-        let mut at = at;
-        while !rest.is_empty() {
-            let block = at / BLOCK_LEN;
-            let skip = at % BLOCK_LEN;
-            let take = BLOCK_LEN.saturating_sub(skip).min(rest.len());
-            let (front, back) = rest.split_at_mut(take);
-            blocks
-                .decode(block, skip, operations, front)
-                .ok_or(FrameError::Decode { codec, block })?;
-            rest = back;
-            at = at.saturating_add(take);
+        for (block, out) in (first..).zip(out.chunks_mut(BLOCK_LEN)) {
+            let decoded = blocks.decode(block, operations, out);
+            decoded.ok_or(FrameError::Decode { codec, block })?;
         }
         Ok(())
     }
@@ -352,34 +312,18 @@ impl<'a> Blocks<'a> {
         (out.len().checked_sub(start)? == original_len).then_some(())
     }
 
-    /// Fills `out` with the bytes of `block` from `skip` on. None if they cannot be had.
-    fn decode(
-        &self,
-        block: usize,
-        skip: usize,
-        operations: Operations,
-        out: &mut [u8],
-    ) -> Option<()> {
+    /// Fills `out` with the bytes of `block`. None if they cannot be had.
+    fn decode(&self, block: usize, operations: Operations, out: &mut [u8]) -> Option<()> {
         let stored = self.stored_of(block)?;
-        let original_len = block_len_of(self.original_len, block);
-        if stored.len() == original_len {
-            let part = stored.get(skip..)?.get(..out.len())?;
-            out.copy_from_slice(part);
+        if out.len() != block_len_of(self.original_len, block) {
+            return None;
+        }
+        if stored.len() == out.len() {
+            out.copy_from_slice(stored);
             return Some(());
         }
-        let decode_all = |out: &mut [u8]| {
-            let len = (operations.decompress)(stored, out)?;
-            (len == original_len).then_some(())
-        };
-        if out.len() == original_len {
-            return decode_all(out);
-        }
-        with_scratch(original_len, |scratch| {
-            decode_all(scratch)?;
-            let part = scratch.get(skip..)?.get(..out.len())?;
-            out.copy_from_slice(part);
-            Some(())
-        })
+        let len = (operations.decompress)(stored, out)?;
+        (len == out.len()).then_some(())
     }
 }
 

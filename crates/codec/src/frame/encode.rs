@@ -125,9 +125,15 @@ pub fn encode_verbatim(
     raw: &[u8],
     out: &mut Vec<u8>,
 ) -> Result<Encoded, EncodeError> {
-    let original_len =
-        u32::try_from(raw.len()).map_err(|_| EncodeError::TooLong { len: raw.len() })?;
-    let header = append_verbatim(reason, raw, original_len, out);
+    let mut header = Header::verbatim(reason, raw)?;
+    let start = out.len();
+    out.reserve(header.frame_len());
+    out.extend_from_slice(&[0; HEADER_LEN]);
+    for piece in raw.chunks(COPY_LEN) {
+        header.checksum = checksum::crc32c_append(header.checksum, piece);
+        out.extend_from_slice(piece);
+    }
+    fill_in(out, start, &header.to_bytes());
     Ok(Encoded {
         encoding: header.encoding,
         original_len: raw.len(),
@@ -135,23 +141,29 @@ pub fn encode_verbatim(
     })
 }
 
-fn append_verbatim(reason: Verbatim, raw: &[u8], original_len: u32, out: &mut Vec<u8>) -> Header {
-    let mut header = Header {
-        encoding: Encoding::Verbatim(reason),
-        original_len,
-        stored_len: original_len,
-        checksum: 0,
-    };
-    let start = out.len();
-    out.reserve(header.frame_len());
-    out.extend_from_slice(&[0; HEADER_LEN]);
-    header.checksum = header.checksum_start();
-    for piece in raw.chunks(COPY_LEN) {
-        header.checksum = checksum::crc32c_append(header.checksum, piece);
-        out.extend_from_slice(piece);
+/// The header of the verbatim frame of `raw`: for callers that write `raw` from where it is.
+///
+/// # Errors
+/// [`EncodeError`].
+pub fn verbatim_header(reason: Verbatim, raw: &[u8]) -> Result<[u8; HEADER_LEN], EncodeError> {
+    let mut header = Header::verbatim(reason, raw)?;
+    header.checksum = checksum::crc32c_append(header.checksum, raw);
+    Ok(header.to_bytes())
+}
+
+impl Header {
+    /// The header of a verbatim frame, with the checksum of the header alone.
+    fn verbatim(reason: Verbatim, raw: &[u8]) -> Result<Self, EncodeError> {
+        let len = u32::try_from(raw.len()).map_err(|_| EncodeError::TooLong { len: raw.len() })?;
+        let mut header = Self {
+            encoding: Encoding::Verbatim(reason),
+            original_len: len,
+            stored_len: len,
+            checksum: 0,
+        };
+        header.checksum = header.checksum_start();
+        Ok(header)
     }
-    fill_in(out, start, &header.to_bytes());
-    header
 }
 
 /// None if the codec did not make it smaller; `out` is as it was then.

@@ -1,6 +1,6 @@
 //! What can be wrong with bytes that should be a frame.
 
-/// Why bytes are not a frame that can be decoded, or not in this way.
+/// Why bytes are not a frame that can be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// Fewer bytes than the header has.
@@ -51,10 +51,11 @@ pub enum FrameError {
         /// The caller's limit, in bytes.
         limit: usize,
     },
-    /// The bytes given are not as many as the header says.
-    #[error("frame has {found} bytes, its header says {expected}")]
+    /// The bytes given for the frame, or the room given for its value, have another length than the
+    /// header says.
+    #[error("{found} bytes were given for a frame or its value, the header says {expected}")]
     Length {
-        /// Header and payload, in bytes.
+        /// Bytes that the header says.
         expected: usize,
         /// Bytes given.
         found: usize,
@@ -81,16 +82,6 @@ pub enum FrameError {
         /// Index of the block.
         block: usize,
     },
-    /// The range asked for is not within the value.
-    #[error("range {start}..{end} is not within the value of {len} bytes")]
-    Range {
-        /// First byte asked for.
-        start: usize,
-        /// End of the range.
-        end: usize,
-        /// Original length, in bytes.
-        len: usize,
-    },
 }
 
 /// What to do about a [`FrameError`].
@@ -100,8 +91,6 @@ pub enum ErrorKind {
     Corrupt,
     /// The bytes may be fine, this build cannot read them: a miss, and one log line for all.
     Unsupported,
-    /// The caller asked for what cannot be.
-    Invalid,
 }
 
 impl FrameError {
@@ -112,7 +101,6 @@ impl FrameError {
             Self::Version { .. } | Self::UnknownCodec { .. } | Self::AbsentCodec { .. } => {
                 ErrorKind::Unsupported
             }
-            Self::Range { .. } => ErrorKind::Invalid,
             Self::Truncated { .. }
             | Self::NotAFrame { .. }
             | Self::Field { .. }

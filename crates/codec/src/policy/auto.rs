@@ -1,6 +1,6 @@
 //! Chooses a level's codec.
 
-use crate::policy::{CANDIDATES, Decision, LevelKind, NONE, Reason, Sample, Signals, candidate};
+use crate::policy::{CANDIDATES, Decision, Level, NONE, Reason, Sample, Signals, candidate};
 use crate::spec::CodecSpec;
 
 /// The share of a new observation in the smoothed ones: half of what is known is from the last two
@@ -64,7 +64,7 @@ const STORED_SHARE_MAX: f32 = 1.0 - 1.0 / 32.0;
 /// saving disk space or bucket requests is worth in money.
 #[derive(Debug)]
 pub struct Auto {
-    level: LevelKind,
+    level: Level,
     cpus: f32,
     /// Its place among the candidates.
     current: usize,
@@ -101,7 +101,7 @@ impl Auto {
     /// Begins with the default codec of `level`, or if this build lacks it, the next cheaper one.
     /// One processor is assumed: see [`with_cpus`](Self::with_cpus).
     #[must_use]
-    pub fn new(level: LevelKind) -> Self {
+    pub fn new(level: Level) -> Self {
         let (current, spec) = (0..=level.first_candidate())
             .rev()
             .find_map(|index| Some((index, candidate(index)?)))
@@ -338,4 +338,4 @@ fn share(value: f32) -> f32 {
     }
 }
 
-const _: () = assert!(CANDIDATES.len() >= LevelKind::Cold.candidate_count());
+const _: () = assert!(CANDIDATES.len() >= Level::Cold.candidate_count());

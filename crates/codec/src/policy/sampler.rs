@@ -1,7 +1,7 @@
 //! How well a level's data compresses, and at which cost: all candidates on a few of its values.
 
 use crate::frame::GAIN_MIN_PART;
-use crate::policy::{CANDIDATES, LevelKind, NONE, candidate};
+use crate::policy::{CANDIDATES, Level, NONE, candidate};
 use crate::registry::Support;
 use crate::sniff;
 use crate::spec::CodecSpec;
@@ -35,8 +35,8 @@ pub struct Sample {
 
 impl Sample {
     /// What `spec` made of [`raw_bytes`](Self::raw_bytes); None if it is no candidate.
-    #[must_use]
-    pub fn cost(&self, spec: CodecSpec) -> Option<Cost> {
+    #[cfg(test)]
+    fn cost(&self, spec: CodecSpec) -> Option<Cost> {
         let index = (0..CANDIDATES.len()).find(|&index| candidate(index) == Some(spec))?;
         self.costs.get(index).copied()
     }
@@ -107,7 +107,7 @@ pub struct Sampler {
 impl Sampler {
     /// A sampler of the candidates that `level` may use.
     #[must_use]
-    pub fn new(level: LevelKind, options: SamplerOptions) -> Self {
+    pub fn new(level: Level, options: SamplerOptions) -> Self {
         Self {
             options,
             candidates: (0..level.candidate_count())
@@ -166,7 +166,7 @@ impl Sampler {
         // first bytes of the whole value.
         let is_tried = value.len() >= self.options.min_bytes
             && !value.is_empty()
-            && sniff::format(value).is_none()
+            && !sniff::is_compressed(value)
             && !sniff::looks_random(raw);
         self.sample.raw_bytes += len as u64;
         for &(index, spec) in &self.candidates {
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn one_of_many_values_is_sampled_and_all_are_counted() {
-        let mut sampler = Sampler::new(LevelKind::Fresh, SamplerOptions::default());
+        let mut sampler = Sampler::new(Level::Fresh, SamplerOptions::default());
         let sampled = (0..160).filter(|_| sampler.offer(0, 1000)).count();
         assert_eq!(sampled, 10);
         assert_eq!(sampler.sample().offered_bytes, 160_000);
@@ -260,7 +260,7 @@ mod tests {
             bytes_per_sec: 100_000,
             min_bytes: 0,
         };
-        let mut sampler = Sampler::new(LevelKind::Fresh, options);
+        let mut sampler = Sampler::new(Level::Fresh, options);
         let sampled: usize = (0..10_000u64)
             .filter(|ms| sampler.offer(1_700_000_000_000 + ms, 10_000))
             .count();
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn candidates_of_the_level_are_tried_and_no_others() {
-        let mut sampler = Sampler::new(LevelKind::Ram, SamplerOptions::default());
+        let mut sampler = Sampler::new(Level::Ram, SamplerOptions::default());
         sampler.measure(&text(100_000), ticks());
         let sample = *sampler.sample();
         assert_eq!(sample.raw_bytes, 64 << 10);
@@ -304,7 +304,7 @@ mod tests {
         let mut zstd_frame = b"\x28\xB5\x2F\xFD".to_vec();
         zstd_frame.extend(text(10_000));
         for value in [vec![], text(1999), noise(50_000), zstd_frame] {
-            let mut sampler = Sampler::new(LevelKind::Cold, options);
+            let mut sampler = Sampler::new(Level::Cold, options);
             sampler.measure(&value, || -> u64 { unreachable!("nothing is timed") });
             for index in (0..CANDIDATES.len()).filter(|&index| candidate(index).is_some()) {
                 let cost = sampler.sample().cost_at(index);
@@ -319,7 +319,7 @@ mod tests {
         else {
             return;
         };
-        let mut sampler = Sampler::new(LevelKind::Fresh, SamplerOptions::default());
+        let mut sampler = Sampler::new(Level::Fresh, SamplerOptions::default());
         let share = |sampler: &Sampler| {
             let sample = sampler.sample();
             sample.cost(lz4).unwrap().stored_bytes as f64 / sample.raw_bytes as f64

@@ -5,7 +5,7 @@
 
 use proptest::prelude::*;
 
-use super::{Auto, CANDIDATES, Cost, Decision, LevelKind, Reason, Sample, Signals, candidate};
+use super::{Auto, CANDIDATES, Cost, Decision, Level, Reason, Sample, Signals, candidate};
 use crate::spec::CodecSpec;
 
 /// Seconds between observations.
@@ -61,7 +61,7 @@ impl Node {
         self.demand.min(by_cpu).min(by_device)
     }
 
-    fn best_throughput(&self, level: LevelKind) -> f64 {
+    fn best_throughput(&self, level: Level) -> f64 {
         (0..level.candidate_count())
             .map(|index| self.throughput(index))
             .fold(0.0, f64::max)
@@ -87,7 +87,7 @@ struct Simulation {
 }
 
 impl Simulation {
-    fn new(level: LevelKind, cpus: f64) -> Self {
+    fn new(level: Level, cpus: f64) -> Self {
         Self {
             auto: Auto::new(level).with_cpus(cpus as f32),
             now_ms: 1_700_000_000_000,
@@ -164,13 +164,13 @@ const DISK_STARVED: Node = Node {
 
 #[test]
 fn a_processor_that_is_scarce_drops_the_codec() {
-    for level in LevelKind::ALL {
+    for level in Level::ALL {
         let mut simulation = Simulation::new(level, CPU_STARVED.cpus);
         let reached = simulation.run(&CPU_STARVED, 5);
         assert!(reached >= 0.95 * CPU_STARVED.best_throughput(level));
         assert_eq!(simulation.auto.current(), CodecSpec::none());
         assert!(simulation.decisions.len() <= 1);
-        if level == LevelKind::Compacted {
+        if level == Level::Compacted {
             assert_eq!(simulation.reasons(), ["cpu_scarce"]);
         }
     }
@@ -178,13 +178,13 @@ fn a_processor_that_is_scarce_drops_the_codec() {
 
 #[test]
 fn a_device_that_is_scarce_gets_the_codec_that_stores_least() {
-    for level in LevelKind::ALL {
+    for level in Level::ALL {
         let mut simulation = Simulation::new(level, DISK_STARVED.cpus);
         let reached = simulation.run(&DISK_STARVED, 5);
         assert!(reached >= 0.95 * DISK_STARVED.best_throughput(level));
         assert!(simulation.decisions.len() <= 1, "{level:?}");
     }
-    let mut simulation = Simulation::new(LevelKind::Fresh, DISK_STARVED.cpus);
+    let mut simulation = Simulation::new(Level::Fresh, DISK_STARVED.cpus);
     simulation.run(&DISK_STARVED, 2);
     assert_eq!(simulation.reasons(), ["device_scarce"]);
 }
@@ -199,15 +199,15 @@ fn between_both_the_best_is_neither_end() {
         demand: f64::INFINITY,
         data: TEXT,
     };
-    let mut simulation = Simulation::new(LevelKind::Compacted, node.cpus);
+    let mut simulation = Simulation::new(Level::Compacted, node.cpus);
     let reached = simulation.run(&node, 5);
-    assert!(reached >= 0.95 * node.best_throughput(LevelKind::Compacted));
+    assert!(reached >= 0.95 * node.best_throughput(Level::Compacted));
     assert_eq!(simulation.auto.current(), "zstd:1".parse().unwrap());
 }
 
 #[test]
 fn a_change_takes_three_intervals_at_least() {
-    let mut simulation = Simulation::new(LevelKind::Fresh, DISK_STARVED.cpus);
+    let mut simulation = Simulation::new(Level::Fresh, DISK_STARVED.cpus);
     // The first observation only starts the clock.
     for _ in 0..3 {
         simulation.step(&DISK_STARVED, |_| ());
@@ -223,7 +223,7 @@ fn one_odd_interval_changes_nothing() {
         demand: 20.0 * MB,
         ..DISK_STARVED
     };
-    let mut simulation = Simulation::new(LevelKind::Compacted, idle.cpus);
+    let mut simulation = Simulation::new(Level::Compacted, idle.cpus);
     simulation.run(&idle, 5);
     let settled = simulation.decisions.len();
     for _ in 0..100 {
@@ -248,7 +248,7 @@ fn an_idle_processor_makes_the_values_smaller() {
         demand: 30.0 * MB,
         ..CPU_STARVED
     };
-    let mut simulation = Simulation::new(LevelKind::Compacted, node.cpus);
+    let mut simulation = Simulation::new(Level::Compacted, node.cpus);
     let reached = simulation.run(&node, 5);
     assert!(reached >= 0.999 * node.demand, "nothing is slowed down");
     assert_eq!(simulation.auto.current(), "zstd:6".parse().unwrap());
@@ -257,7 +257,7 @@ fn an_idle_processor_makes_the_values_smaller() {
 
 #[test]
 fn incompressible_data_is_not_compressed_however_scarce_the_device() {
-    for level in LevelKind::ALL {
+    for level in Level::ALL {
         let node = Node {
             data: NOISE,
             ..DISK_STARVED
@@ -266,7 +266,7 @@ fn incompressible_data_is_not_compressed_however_scarce_the_device() {
         simulation.run(&node, 5);
         assert_eq!(simulation.auto.current(), CodecSpec::none());
         assert!(simulation.decisions.len() <= 1);
-        if level != LevelKind::Ram {
+        if level != Level::Ram {
             assert_eq!(simulation.reasons(), ["incompressible"]);
         }
         // Other data come: back to a codec.
@@ -282,7 +282,7 @@ fn a_backlog_of_the_bucket_counts_as_a_busy_device() {
         demand: 60.0 * MB,
         ..DISK_STARVED
     };
-    let mut simulation = Simulation::new(LevelKind::Fresh, node.cpus);
+    let mut simulation = Simulation::new(Level::Fresh, node.cpus);
     for _ in 0..60 {
         simulation.step(&node, |signals| {
             signals.device_busy = 0.0;
@@ -293,7 +293,7 @@ fn a_backlog_of_the_bucket_counts_as_a_busy_device() {
     assert_eq!(simulation.auto.current(), "zstd:3".parse().unwrap());
 
     // With a processor that is scarce the queue is full because of it.
-    let mut simulation = Simulation::new(LevelKind::Compacted, CPU_STARVED.cpus);
+    let mut simulation = Simulation::new(Level::Compacted, CPU_STARVED.cpus);
     for _ in 0..60 {
         simulation.step(&CPU_STARVED, |signals| signals.backlog = 0.95);
     }
@@ -305,7 +305,7 @@ fn a_backlog_of_the_bucket_counts_as_a_busy_device() {
 fn alternation_does_not_make_it_flap() {
     // Two hours of phases of different lengths.
     for phase_s in [2, 10, 30, 60, 120, 300] {
-        let mut simulation = Simulation::new(LevelKind::Compacted, DISK_STARVED.cpus);
+        let mut simulation = Simulation::new(Level::Compacted, DISK_STARVED.cpus);
         let steps = (7200.0 / INTERVAL_S) as u32;
         for step in 0..steps {
             let is_cpu = f64::from(step) * INTERVAL_S / f64::from(phase_s) % 2.0 < 1.0;
@@ -328,21 +328,21 @@ fn alternation_does_not_make_it_flap() {
 
 #[test]
 fn phases_longer_than_the_dwell_are_followed() {
-    let mut simulation = Simulation::new(LevelKind::Compacted, 8.0);
+    let mut simulation = Simulation::new(Level::Compacted, 8.0);
     let cpu_starved = Node {
         cpus: 8.0,
         ..CPU_STARVED
     };
     for node in [cpu_starved, DISK_STARVED, cpu_starved, DISK_STARVED] {
         let reached = simulation.run(&node, 60);
-        assert!(reached >= 0.95 * node.best_throughput(LevelKind::Compacted));
+        assert!(reached >= 0.95 * node.best_throughput(Level::Compacted));
     }
     assert!(simulation.decisions.len() <= 8);
 }
 
 #[test]
 fn nothing_is_decided_without_writes_or_samples() {
-    let mut auto = Auto::new(LevelKind::Compacted);
+    let mut auto = Auto::new(Level::Compacted);
     let signals = Signals {
         cpu_busy: 1.0,
         ..Signals::default()
@@ -365,14 +365,14 @@ fn what_was_not_sampled_is_not_chosen() {
     for costs in &mut node.data[3..] {
         *costs = (0.0, 0.0);
     }
-    let mut simulation = Simulation::new(LevelKind::Fresh, node.cpus);
+    let mut simulation = Simulation::new(Level::Fresh, node.cpus);
     simulation.run(&node, 5);
     assert_eq!(simulation.auto.current(), "zstd:1".parse().unwrap());
 }
 
 #[test]
 fn hostile_numbers_do_no_harm() {
-    let mut auto = Auto::new(LevelKind::Cold).with_cpus(f32::NAN);
+    let mut auto = Auto::new(Level::Cold).with_cpus(f32::NAN);
     let mut sample = Sample::default();
     sample.offered_bytes = u64::MAX;
     sample.raw_bytes = 1;
@@ -391,7 +391,7 @@ fn hostile_numbers_do_no_harm() {
 
 #[test]
 fn the_reason_has_the_figures() {
-    let mut simulation = Simulation::new(LevelKind::Fresh, DISK_STARVED.cpus);
+    let mut simulation = Simulation::new(Level::Fresh, DISK_STARVED.cpus);
     simulation.run(&DISK_STARVED, 2);
     let (_, decision) = simulation.decisions[0];
     assert!(matches!(decision.reason, Reason::DeviceScarce { .. }));
@@ -410,7 +410,7 @@ proptest! {
         other_ns in 0.2..20.0f64,
         device_log in 6.0..10.0f64,
         is_text in any::<bool>(),
-        level in prop::sample::select(LevelKind::ALL.to_vec()),
+        level in prop::sample::select(Level::ALL.to_vec()),
         seed in any::<u64>(),
     ) {
         let node = Node {

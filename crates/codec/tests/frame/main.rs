@@ -1,8 +1,7 @@
-//! The frame from outside: round trips, ranges, damage, sizes.
+//! The frame from outside: round trips, damage, sizes.
 
 mod corpora;
 mod corruption;
-mod ranges;
 mod round_trip;
 mod shared;
 mod size;

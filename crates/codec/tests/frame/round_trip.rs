@@ -134,10 +134,9 @@ fn a_slice_takes_the_value_if_it_has_its_length() {
             let mut out = vec![0xEE; value.len() + 1];
             assert_eq!(
                 frame.decode_to(&mut out),
-                Err(FrameError::Range {
-                    start: 0,
-                    end: value.len() + 1,
-                    len: value.len()
+                Err(FrameError::Length {
+                    expected: value.len(),
+                    found: value.len() + 1
                 })
             );
             frame.decode_to(&mut out[1..]).unwrap();

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use fonn_base::entry::{Meta, Space};
 use fonn_disk_tier::levels::CodecChoice;
-use fonn_disk_tier::{DiskObserver, DiskOptions, DiskTier, Durability, Write, WriteKind};
+use fonn_disk_tier::{
+    DiskFound, DiskObserver, DiskOptions, DiskTier, Durability, Write, WriteKind,
+};
 use fonn_proto::{Failure, Version};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -104,9 +106,9 @@ impl Rig {
             let requests = numbers.iter().map(|&number| {
                 let hits = &hits;
                 async move {
-                    match self.tier().get(Space(0), &key(number)).await.unwrap() {
-                        Some(_) => hits.set(hits.get() + 1),
-                        None => self.put(pool, number).await,
+                    match self.tier().find(Space(0), &key(number)).await.unwrap() {
+                        DiskFound::Entry(_) => hits.set(hits.get() + 1),
+                        _ => self.put(pool, number).await,
                     }
                 }
             });
@@ -120,13 +122,16 @@ impl Rig {
             meta: Meta::new(number + 1, 0, 0),
             value: pool.value(number).clone(),
         };
-        let write = Write {
+        let mut write = Write {
             space: Space(0),
             key: key(number),
             kind,
             ack: None,
         };
-        self.tier().write(write, PATIENCE).await.unwrap();
+        while let Err((back, _)) = self.tier().try_write(write) {
+            assert!(self.tier().wait_for_room(back.cost(), PATIENCE).await);
+            write = back;
+        }
     }
 
     /// Reads all, 64 at a time, in a scattered order, and compares.
@@ -136,8 +141,12 @@ impl Rig {
             let readers = (0..64).map(|reader| async move {
                 for at in (reader..count).step_by(64) {
                     let number = numbers.start + at.wrapping_mul(7919) % count;
-                    let got = self.tier().get(Space(0), &key(number)).await.unwrap();
-                    assert_eq!(got.unwrap().value, pool.value(number));
+                    let got = self.tier().find(Space(0), &key(number)).await.unwrap();
+                    let value = match got {
+                        DiskFound::Entry(entry) => Some(entry.value),
+                        _ => None,
+                    };
+                    assert_eq!(value.as_ref(), Some(pool.value(number)));
                 }
             });
             all(readers.collect()).await;

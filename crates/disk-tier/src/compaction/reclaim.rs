@@ -124,7 +124,11 @@ fn candidate(shared: &Shared) -> Result<Option<(Arc<Generation>, u64)>, Stopped>
     let generations = shared.generations.snapshot();
     let mut best = None;
     for generation in generations.iter().skip(1) {
-        if !generation.is_sealed() || generation.has_failed() || generation.is_cut() {
+        if !generation.is_sealed()
+            || generation.has_failed()
+            || generation.is_cut()
+            || generation.has_broken_index()
+        {
             continue;
         }
         let len = generation.log.end();

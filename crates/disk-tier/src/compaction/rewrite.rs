@@ -9,6 +9,7 @@ use fonn_base::entry::Space;
 use super::recode::Workspace;
 use super::{Pace, Stopped, discard};
 use crate::Shared;
+use crate::error::DiskError;
 use crate::generation::Generation;
 use crate::index::Checkpoint;
 use crate::log::{DirectWriter, Stored};
@@ -47,7 +48,7 @@ pub(super) fn usefulness(
     let generations = shared.generations.snapshot();
     let mut all = generations.iter();
     for newer in all.by_ref().take_while(|it| it.id != source.id) {
-        if newer.index.get(key)?.is_some() {
+        if has_record(newer, key)? {
             return Ok(Use::None);
         }
     }
@@ -59,7 +60,7 @@ pub(super) fn usefulness(
     }
     for older in all {
         // A failed one may have records that its index does not know and a restart would find.
-        if older.has_failed() || older.index.get(key)?.is_some() {
+        if older.has_failed() || has_record(older, key)? {
             return Ok(match entry.fact {
                 Fact::Put(_) => Use::Tombstone,
                 Fact::Tombstone(_) => Use::Whole,
@@ -85,8 +86,19 @@ pub(super) fn usefulness(
     })
 }
 
+fn has_record(generation: &Generation, key: &[u8]) -> Result<bool, DiskError> {
+    let entry = generation.index.get(key);
+    entry.map_or_else(
+        |error| Err(generation.unreadable(error)),
+        |it| Ok(it.is_some()),
+    )
+}
+
 /// Makes the next incarnation of a generation, complete and not yet published. `planned` is what it
 /// is going to take in bytes, if room for that is to be kept from the beginning.
+///
+/// If a part of its index is damaged, all of its records are copied. The index could not tell which
+/// record of a key is the newest, and a record that is left out must not show what it replaced.
 ///
 /// # Errors
 /// [`Stopped`]; nothing is left of it then.
@@ -99,6 +111,11 @@ pub(crate) fn rewrite(
         // What is lost of it hides older records, and is known to its index alone.
         return Err(Stopped::Failed("its value log lost its end".to_owned()));
     }
+    let copies_all = source.has_broken_index();
+    if copies_all && source.has_failed() {
+        let reason = "its index is damaged, and its value log may have records of failed writes";
+        return Err(Stopped::Failed(reason.to_owned()));
+    }
     let Some(room) = shared.reserve(planned, shared.limits().total_max) else {
         return Err(Stopped::NoSpace);
     };
@@ -110,6 +127,7 @@ pub(crate) fn rewrite(
         shared,
         source,
         target,
+        copies_all,
         pace: Pace::new(shared, source),
         now_ms: Clock::system().wall_ms(),
         workspace: Workspace::default(),
@@ -133,6 +151,8 @@ struct Rewrite<'a> {
     shared: &'a Shared,
     source: &'a Arc<Generation>,
     target: Generation,
+    /// The index of the source is not asked.
+    copies_all: bool,
     pace: Pace<'a>,
     now_ms: u64,
     workspace: Workspace,
@@ -180,7 +200,15 @@ impl Rewrite<'_> {
 
     fn take(&mut self, record: &Stored) -> Result<(), Stopped> {
         let key = index_key(record.space, record.key());
-        let Some(entry) = self.source.index.get(&key)? else {
+        if self.copies_all {
+            // The last record of a key counts. One batch of the index takes a key once.
+            if self.entries.iter().any(|(known, _)| *known == key) {
+                self.write()?;
+            }
+            return self.keep(key, record);
+        }
+        let entry = self.source.index.get(&key);
+        let Some(entry) = entry.map_err(|error| self.source.unreadable(error))? else {
             // Of a write that failed.
             return Ok(());
         };

@@ -83,7 +83,7 @@ pub(super) fn run(shared: &Shared, source: &Arc<Generation>) -> Result<Survey, S
     let (mut unlooked, mut read) = (Unlooked::default(), 0);
     let entries = source.index.entries_from(&index_key(Space(0), b""));
     for (found, at) in entries.zip(0_u32..) {
-        let (key, entry) = found?;
+        let (key, entry) = found.map_err(|error| source.unreadable(error))?;
         let len = u64::from(entry.record_len);
         entry_bytes += len;
         if at % PIECE == PIECE - 1 {
@@ -146,7 +146,8 @@ pub(super) fn run(shared: &Shared, source: &Arc<Generation>) -> Result<Survey, S
 /// About which share of a log a read may still need, from a sample of each space.
 pub(super) fn useful_share(shared: &Shared, source: &Generation) -> Result<f64, Stopped> {
     let now_ms = Clock::system().wall_ms();
-    let contents = source.contents()?;
+    let contents = source.contents();
+    let contents = contents.map_err(|error| source.unreadable(error))?;
     let samples = (SAMPLE_MAX / u32::try_from(contents.len()).unwrap_or(u32::MAX).max(1))
         .max(SAMPLE_OF_SPACE_MIN);
     let mut useful = 0.0;
@@ -154,7 +155,7 @@ pub(super) fn useful_share(shared: &Shared, source: &Generation) -> Result<f64, 
         let (mut sampled, mut found_useful) = (1_u64, 0_u64);
         let entries = source.index.entries_from(&index_key(space, b""));
         for (found, _) in entries.zip(0..samples) {
-            let (key, entry) = found?;
+            let (key, entry) = found.map_err(|error| source.unreadable(error))?;
             if split_index_key(&key).is_none_or(|(found, _)| found != space) {
                 break;
             }

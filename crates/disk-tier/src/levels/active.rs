@@ -95,12 +95,11 @@ impl LevelCodec {
                     min_bytes,
                     ..SamplerOptions::default()
                 };
-                let kind = self.level.kind();
-                let policy = Auto::new(kind).with_cpus(cpus as f32);
+                let policy = Auto::new(self.level).with_cpus(cpus as f32);
                 let spec = policy.current();
                 *auto = Some(Choosing {
                     policy,
-                    sampler: Sampler::new(kind, options),
+                    sampler: Sampler::new(self.level, options),
                     waiting: Vec::new(),
                 });
                 spec

@@ -135,7 +135,9 @@ impl<'a> Records<'a> {
         let mut start = usize::try_from(self.at - self.window_at).unwrap_or(usize::MAX);
         if !has(&self.window, start) {
             let left = usize::try_from(left).unwrap_or(usize::MAX);
-            self.window = self.log.read(self.at, wanted.max(WINDOW_LEN.min(left)))?;
+            let window = self.log.read(self.at, wanted.max(WINDOW_LEN.min(left)));
+            // What cannot be read may lie behind the record.
+            self.window = window.or_else(|_| self.log.read(self.at, wanted))?;
             self.window_at = self.at;
             start = 0;
         }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use fonn_cold_tier::Found;
 
+use super::damage::damage_index_block;
 use super::*;
 use crate::tail::{Tailed, read, unread};
 
@@ -16,6 +17,8 @@ struct Bucket {
     asked: Mutex<Vec<TailPosition>>,
     lost: Mutex<HashMap<Vec<u8>, Version>>,
     may_have: Mutex<bool>,
+    /// Whether it remembers what is lost.
+    remembers: Mutex<bool>,
 }
 
 impl Bucket {
@@ -26,6 +29,7 @@ impl Bucket {
             asked: Mutex::default(),
             lost: Mutex::default(),
             may_have: Mutex::new(false),
+            remembers: Mutex::new(true),
         })
     }
 }
@@ -52,11 +56,12 @@ impl Below for Bucket {
         }
     }
 
-    fn lost(&self, records: &[Leaving]) {
+    fn lost(&self, records: &[Leaving]) -> bool {
         let mut lost = self.lost.lock();
         for record in records {
             lost.insert(record.key.clone(), record.version);
         }
+        *self.remembers.lock()
     }
 }
 
@@ -173,6 +178,24 @@ async fn a_damaged_record_is_passed_over() {
     assert_eq!(keys(&all(&rig, TailPosition::default())), [b"a", b"c"]);
 }
 
+#[tokio::test]
+async fn what_the_device_cannot_read_of_a_log_is_passed_over() {
+    let rig = Rig::new();
+    for (number, key) in (1..).zip([b"a", b"b", b"c"]) {
+        rig.put(key, number, noise(number, 1000)).await;
+    }
+    let tailed = all(&rig, TailPosition::default());
+    // Reads behind it fail as those of a bad sector do.
+    let log = rig.options.dir.join("g0000000001/values");
+    let log = std::fs::File::options().write(true).open(log).unwrap();
+    log.set_len(tailed.records[0].after.offset + 500).unwrap();
+    let left = all(&rig, TailPosition::default());
+    assert_eq!(keys(&left), [b"a"]);
+    assert_eq!(left.next, tailed.next);
+    rig.put(b"d", 4, noise(4, 1000)).await;
+    assert_eq!(keys(&all(&rig, left.next)), [b"d"]);
+}
+
 /// Writes until something happens. A write that waits for room does not hold that up.
 async fn fill(rig: &Rig, first: Version, until: impl Fn() -> bool) {
     let writes = async {
@@ -221,6 +244,44 @@ async fn what_a_failing_tier_below_lacks_is_told_when_it_is_dropped() {
     assert_eq!(lost.get(&b"first"[..]), Some(&1));
     // A newer one is in another generation.
     assert_ne!(lost.get(&b"again"[..]), Some(&2));
+}
+
+#[tokio::test]
+async fn nothing_is_dropped_that_the_tier_below_cannot_remember_as_lost() {
+    let bucket = Bucket::new(Leave::Lossy);
+    *bucket.remembers.lock() = false;
+    let rig = over(&bucket);
+    rig.put(b"first", 1, noise(1, 100)).await;
+    fill(&rig, 2, || bucket.asked.lock().len() > 1).await;
+    assert!(bucket.lost.lock().contains_key(&b"first"[..]));
+    assert_eq!(rig.stats().generations_dropped, 0);
+    assert_eq!(rig.version_of(b"first").await, Some(1));
+    *bucket.remembers.lock() = true;
+    rig.tier().wake_upkeep();
+    within(|| rig.stats().generations_dropped > 0).await;
+}
+
+#[tokio::test]
+async fn what_a_damaged_index_does_not_name_is_told_from_the_log() {
+    let bucket = Bucket::new(Leave::Lossy);
+    let mut rig = over(&bucket);
+    let key = |number: u64| format!("k{number:04}").into_bytes();
+    for number in 0..1000 {
+        rig.put(&key(number), number + 1, noise(number, 100)).await;
+    }
+    rig.roll().await;
+    rig.put(&key(7), 2000, noise(1, 100)).await;
+    damage_index_block(&mut rig, 1).await;
+    rig.shared()
+        .reserve_bytes
+        .store(u64::MAX, Ordering::Relaxed);
+    rig.tier().wake_upkeep();
+    within(|| rig.stats().generations_dropped == 1).await;
+    let lost = bucket.lost.lock();
+    for number in (0..1000).filter(|number| *number != 7) {
+        assert_eq!(lost.get(&key(number)), Some(&(number + 1)));
+    }
+    assert_eq!(lost.len(), 999);
 }
 
 #[tokio::test]

@@ -243,7 +243,7 @@ async fn damage_in_a_log_costs_the_records_that_it_hits_and_nothing_else() {
 }
 
 /// All files below a directory, but logs and the lock.
-fn files(dir: &Path) -> Vec<PathBuf> {
+pub(super) fn files(dir: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();

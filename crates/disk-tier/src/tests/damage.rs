@@ -1,11 +1,15 @@
 //! Kills, torn files, damage, refusals of the file system.
 
 use fonn_codec::CodecSpec;
+use fonn_proto::peer::SlotSet;
 use proptest::prelude::*;
 
+use super::corruption::files;
 use super::*;
+use crate::compaction::{Stopped, candidate, compact, rewrite, switch};
 use crate::levels::IdleCpus;
 use crate::record::{BOUND_FRAME_LEN, HEAD_LEN, Record, write_head};
+use crate::tail::read;
 use crate::value;
 
 fn generation(dir: &Path, id: u64) -> std::path::PathBuf {
@@ -143,6 +147,93 @@ async fn a_broken_index_is_made_anew_from_the_log() {
     assert_eq!(found(&rig, 1..=600).await, expected);
 }
 
+/// The largest table of an index, if it has several blocks of entries.
+fn table_of(dir: &Path, id: u64) -> Option<std::path::PathBuf> {
+    let mut tables = files(&generation(dir, id).join("index"));
+    tables.retain(|path| path.extension().is_none_or(|it| it != "jnl"));
+    let len = |path: &std::path::PathBuf| std::fs::metadata(path).map_or(0, |it| it.len());
+    let largest = tables.into_iter().max_by_key(len)?;
+    (len(&largest) > 30_000).then_some(largest)
+}
+
+/// Stops the tier, damages a block of entries in the index of a sealed generation, and opens the
+/// tier again.
+pub(super) async fn damage_index_block(rig: &mut Rig, id: u64) {
+    let is_in_tables = || {
+        let sealed = rig.shared().generations.by_id(id).unwrap();
+        table_of(&rig.options.dir, id).is_some() && sealed.is_quiet()
+    };
+    within(is_in_tables).await;
+    rig.close();
+    let table = table_of(&rig.options.dir, id).unwrap();
+    let mut bytes = std::fs::read(&table).unwrap();
+    // Some 45,000 bytes of entries come behind old checkpoints, and before 4,000 bytes of index and
+    // filter. No checksum covers the header of a block, which is shorter than the damage.
+    let start = bytes.len() - 20_000;
+    let damaged = bytes[start..].iter_mut().take(100);
+    damaged.for_each(|byte| *byte ^= 1);
+    std::fs::write(table, bytes).unwrap();
+    rig.open();
+}
+
+#[tokio::test]
+async fn a_damaged_block_of_an_index_holds_up_no_reader_and_compaction_mends_it() {
+    let mut rig = Rig::new();
+    let key = |number: u64| format!("k{number:04}").into_bytes();
+    for number in 0..1000 {
+        rig.put(&key(number), number + 1, noise(number, 100)).await;
+    }
+    let mut expected: Vec<_> = (1..=1000).map(Some).collect();
+    for number in (0..1000).step_by(10) {
+        let version = number + 2000;
+        if number % 20 == 0 {
+            rig.delete(&key(number), version).await;
+            expected[number as usize] = None;
+        } else {
+            rig.put(&key(number), version, noise(version, 100)).await;
+            expected[number as usize] = Some(version);
+        }
+    }
+    rig.roll().await;
+    rig.put(b"newer", 4000, noise(1, 100)).await;
+    damage_index_block(&mut rig, 1).await;
+    let shared = rig.shared();
+    within(|| shared.generations.snapshot()[1].is_sealed()).await;
+    shared.generations.snapshot()[1].set_compacted();
+    assert!(candidate(shared).is_none());
+
+    // The tail has everything, and of keys of the damaged block more than the newest record.
+    let tailed = read(shared, TailPosition::default(), usize::MAX, u64::MAX).unwrap();
+    let newest: BTreeMap<_, _> = tailed.records.iter().map(|it| (&it.key, it.fact)).collect();
+    assert_eq!(newest.len(), 1001);
+    for (number, expected) in expected.iter().enumerate() {
+        let fact = newest[&Bytes::from(key(number as u64))];
+        let deleted = Fact::Tombstone(number as u64 + 2000);
+        let put = |version| Fact::Put(Meta::new(version, 7, 0));
+        assert_eq!(fact, expected.map_or(deleted, put));
+    }
+    let all_slots = SlotSet::all();
+    let limits = SlotLimits {
+        keys: usize::MAX,
+        bytes: usize::MAX,
+    };
+    let scan = || rig.tier().scan_slots(&all_slots, None, None, limits);
+    assert!(matches!(scan().await, Err(DiskError::Index { .. })));
+
+    let source = candidate(shared).unwrap();
+    assert_eq!(source.id, 1);
+    assert!(compact(shared, &source));
+    drop(source);
+    assert!(candidate(shared).is_none());
+    assert_eq!(scan().await.unwrap().keys.len(), 1001);
+    for _ in 0..2 {
+        for (number, version) in expected.iter().enumerate() {
+            assert_eq!(rig.version_of(&key(number as u64)).await, *version);
+        }
+        rig.reopen();
+    }
+}
+
 #[tokio::test]
 async fn half_made_and_half_dropped_generations_do_not_matter() {
     let mut rig = Rig::new();
@@ -269,6 +360,45 @@ async fn without_space_oldest_generations_go_first() {
     rig.shared().wake_upkeep();
     within(|| rig.tier().usage().generations == 1).await;
     assert_eq!(found(&rig, 1..=20).await, (11..=20).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_refused_write_costs_one_generation_however_many_bytes_are_free() {
+    let rig = Rig::new();
+    put_many(&rig, 1..=10).await;
+    rig.roll().await;
+    put_many(&rig, 11..=20).await;
+    rig.roll().await;
+    put_many(&rig, 21..=30).await;
+    for (left, first) in [(2, 11), (1, 21), (1, 21)] {
+        rig.shared().set_refused();
+        within(|| !rig.shared().is_disk_full()).await;
+        assert_eq!(rig.tier().usage().generations, left);
+        let expected: Vec<_> = (first..=30).collect();
+        assert_eq!(found(&rig, 1..=30).await, expected);
+    }
+    put_many(&rig, 31..=31).await;
+}
+
+#[tokio::test]
+async fn nothing_relies_on_a_log_whose_sync_failed() {
+    let rig = Rig::new();
+    rig.put(b"k", 1, noise(1, 100)).await;
+    rig.roll().await;
+    rig.put(b"k", 2, noise(2, 100)).await;
+    let newest = rig.shared().generations.newest().unwrap();
+    within(|| !newest.log.is_dirty()).await;
+    newest.log.fail_syncs();
+    let source = Arc::clone(&rig.shared().generations.snapshot()[1]);
+    within(|| source.is_sealed()).await;
+    // The record that replaced the older one may be lost with the power.
+    let target = rewrite(rig.shared(), &source, 0).unwrap();
+    let switched = switch(rig.shared(), &source, target);
+    assert!(matches!(switched, Err(Stopped::Failed(_))));
+    assert!(matches!(rig.tier().mark().await, Err(DiskError::Io { .. })));
+    assert!(newest.has_failed());
+    rig.put(b"k", 3, noise(3, 100)).await;
+    assert_ne!(rig.newest_id(), newest.id);
 }
 
 /// The codecs of this build, from which records are made.

@@ -18,7 +18,11 @@ const PAGE_KEYS: usize = 7;
 async fn feed_of(rig: &Rig, slots: &SlotSet, since: Option<Mark>) -> Option<BTreeSet<Vec<u8>>> {
     let (mut keys, mut after) = (BTreeSet::new(), None);
     loop {
-        let page = rig.tier().scan_slots(slots, since, after, PAGE_KEYS).await;
+        let limits = SlotLimits {
+            keys: PAGE_KEYS,
+            bytes: usize::MAX,
+        };
+        let page = rig.tier().scan_slots(slots, since, after, limits).await;
         let page = match page {
             Ok(page) => page,
             Err(DiskError::FeedLost) => return None,
@@ -92,6 +96,40 @@ async fn a_feed_names_what_was_written_behind_the_mark_and_deleted_keys_too() {
     let changed = keys(["before", "also unknown"]);
     assert_eq!(feed(&rig, Some(second)).await, changed);
     assert_eq!(feed(&rig, Some(mark(&rig).await)).await, keys([]));
+}
+
+#[tokio::test]
+async fn a_page_ends_at_its_bytes_and_a_long_record_counts_as_what_is_copied_of_it() {
+    let rig = Rig::new();
+    for (lens, per_page) in [(1000, 10), (200_000, 2)] {
+        for number in 0..20_u64 {
+            rig.put(
+                &number.to_be_bytes(),
+                1 + number + lens,
+                noise(1, lens as usize),
+            )
+            .await;
+        }
+        let limits = SlotLimits {
+            keys: 1000,
+            bytes: if lens == 1000 { 10_000 } else { 100_000 },
+        };
+        let (mut after, mut numbers) = (None, Vec::new());
+        loop {
+            let all = SlotSet::all();
+            let page = rig.tier().scan_slots(&all, None, after, limits).await;
+            let page = page.unwrap();
+            assert!(page.keys.len() <= per_page);
+            assert!(page.last.is_none() || page.last.as_ref() == page.keys.last());
+            numbers.extend(page.keys.into_iter().map(|(_, key)| key));
+            after = page.last;
+            if after.is_none() {
+                break;
+            }
+        }
+        let expected = (0..20_u64).map(|number| number.to_be_bytes().to_vec());
+        assert!(numbers.into_iter().eq(expected));
+    }
 }
 
 #[tokio::test]

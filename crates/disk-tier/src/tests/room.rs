@@ -30,7 +30,9 @@ impl Below for Holding {
         Leave::Wait
     }
 
-    fn lost(&self, _: &[Leaving]) {}
+    fn lost(&self, _: &[Leaving]) -> bool {
+        true
+    }
 }
 
 /// A disk that is as full as writes make it, and of which nothing is dropped; the number of its

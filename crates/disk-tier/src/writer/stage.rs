@@ -76,7 +76,6 @@ impl Writer<'_> {
             return Err(Failure::TooLarge);
         }
         if self.is_superseded(&key, meta.version) {
-            add(&self.shared.stats.writes_superseded, 1);
             return Ok(Staging::Nothing);
         }
         // The frame comes behind the head, which needs its start: the head goes in between later.
@@ -113,8 +112,6 @@ impl Writer<'_> {
         if let Some(place) = self.scratch.get_mut(start..frame_start) {
             place.copy_from_slice(&self.head);
         }
-        add(&self.shared.stats.puts, 1);
-        add(&self.shared.stats.value_bytes, content.value_len() as u64);
         let head = start..self.scratch.len();
         self.push(
             key,
@@ -189,12 +186,10 @@ impl Writer<'_> {
 
     fn stage_tombstone(&mut self, key: IndexKey, write: &Write, version: u64) -> Staging {
         if self.is_superseded(&key, version) {
-            add(&self.shared.stats.writes_superseded, 1);
             return Staging::Nothing;
         }
         let is_needed = version == ERASED || self.shared.keeps_tombstones();
         if !is_needed && !self.has_value(&key, write) {
-            add(&self.shared.stats.tombstones_saved, 1);
             return Staging::Nothing;
         }
         let fact = Fact::Tombstone(version);
@@ -202,7 +197,6 @@ impl Writer<'_> {
         write_head(&mut self.scratch, (write.space, &write.key), &fact, &[], 0);
         let head = start..self.scratch.len();
         let record_len = u32::try_from(head.len()).unwrap_or(u32::MAX);
-        add(&self.shared.stats.tombstones, 1);
         self.push(
             key,
             Staged {

@@ -1,55 +1,49 @@
 use super::*;
 
 /// What a file of each format begins with.
-const SIGNATURES: &[(Format, &[u8])] = &[
-    (Format::Zstd, b"\x28\xB5\x2F\xFD\x04\x00"),
-    (
-        Format::Zstd,
-        b"\x50\x2A\x4D\x18\x04\0\0\0abcd\x28\xB5\x2F\xFD\x04",
-    ),
-    (
-        Format::Lz4,
-        b"\x5F\x2A\x4D\x18\x00\0\0\0\x04\x22\x4D\x18\x64",
-    ),
-    (Format::Gzip, b"\x1F\x8B\x08\x00\0\0\0\0\x00\x03"),
-    (Format::Gzip, b"\x1F\x8B\x08\x08\0\0\0\0\x00\x03name\0"),
-    (Format::Lz4, b"\x04\x22\x4D\x18\x64\x40"),
-    (Format::Lz4, b"\x02\x21\x4C\x18\x10\x00"),
-    (Format::Xz, b"\xFD7zXZ\x00\x00\x04"),
-    (Format::Bzip2, b"BZh91AY&SY\x12\x34"),
-    (Format::SevenZip, b"7z\xBC\xAF\x27\x1C\x00\x04"),
-    (Format::Rar, b"Rar!\x1A\x07\x00"),
-    (Format::Rar, b"Rar!\x1A\x07\x01\x00"),
-    (Format::Snappy, b"\xFF\x06\x00\x00sNaPpY\x00"),
-    (Format::Jpeg, b"\xFF\xD8\xFF\xE0\x00\x10JFIF\0"),
-    (Format::Jpeg, b"\xFF\xD8\xFF\xDB\x00\x43"),
-    (Format::Png, b"\x89PNG\r\n\x1A\n\0\0\0\rIHDR"),
-    (Format::Gif, b"GIF89a\x01\x00"),
-    (Format::Gif, b"GIF87a\x01\x00"),
-    (Format::Webp, b"RIFF\x24\0\0\0WEBPVP8 "),
-    (Format::Mp4, b"\0\0\0\x20ftypisom\0\0\x02\0"),
-    (Format::Mp4, b"\0\0\0\x1Cftypavif\0\0\0\0"),
-    (Format::Matroska, b"\x1A\x45\xDF\xA3\x9F\x42\x86\x81"),
-    (Format::Ogg, b"OggS\0\x02\0\0"),
-    (Format::Flac, b"fLaC\0\0\0\x22\x10\0"),
-    (Format::Woff2, b"wOF2\0\x01\0\0"),
+const SIGNATURES: &[&[u8]] = &[
+    b"\x28\xB5\x2F\xFD\x04\x00",
+    b"\x50\x2A\x4D\x18\x04\0\0\0abcd\x28\xB5\x2F\xFD\x04",
+    b"\x5F\x2A\x4D\x18\x00\0\0\0\x04\x22\x4D\x18\x64",
+    b"\x1F\x8B\x08\x00\0\0\0\0\x00\x03",
+    b"\x1F\x8B\x08\x08\0\0\0\0\x00\x03name\0",
+    b"\x04\x22\x4D\x18\x64\x40",
+    b"\x02\x21\x4C\x18\x10\x00",
+    b"\xFD7zXZ\x00\x00\x04",
+    b"BZh91AY&SY\x12\x34",
+    b"7z\xBC\xAF\x27\x1C\x00\x04",
+    b"Rar!\x1A\x07\x00",
+    b"Rar!\x1A\x07\x01\x00",
+    b"\xFF\x06\x00\x00sNaPpY\x00",
+    b"\xFF\xD8\xFF\xE0\x00\x10JFIF\0",
+    b"\xFF\xD8\xFF\xDB\x00\x43",
+    b"\x89PNG\r\n\x1A\n\0\0\0\rIHDR",
+    b"GIF89a\x01\x00",
+    b"GIF87a\x01\x00",
+    b"RIFF\x24\0\0\0WEBPVP8 ",
+    b"\0\0\0\x20ftypisom\0\0\x02\0",
+    b"\0\0\0\x1Cftypavif\0\0\0\0",
+    b"\x1A\x45\xDF\xA3\x9F\x42\x86\x81",
+    b"OggS\0\x02\0\0",
+    b"fLaC\0\0\0\x22\x10\0",
+    b"wOF2\0\x01\0\0",
 ];
 
 #[test]
 fn signatures_are_recognized() {
-    for (expected, head) in SIGNATURES {
+    for head in SIGNATURES {
         let mut file = head.to_vec();
         file.extend_from_slice(&[0xA5; 64]);
-        assert_eq!(format(&file), Some(*expected), "{head:02x?}");
+        assert!(is_compressed(&file), "{head:02x?}");
     }
 }
 
 #[test]
 fn a_signature_cut_short_is_no_panic_and_below_four_bytes_no_match() {
-    for (_, head) in SIGNATURES {
+    for head in SIGNATURES {
         for len in 0..head.len() {
-            let found = format(&head[..len]);
-            assert!(len >= 4 || found.is_none(), "{:02x?}", &head[..len]);
+            let found = is_compressed(&head[..len]);
+            assert!(len >= 4 || !found, "{:02x?}", &head[..len]);
         }
     }
 }
@@ -85,8 +79,8 @@ fn compressible_files_are_not_recognized() {
     for head in heads {
         let mut file = head.to_vec();
         file.extend_from_slice(&[b' '; 64]);
-        assert_eq!(format(&file), None, "{head:02x?}");
-        assert_eq!(format(head), None, "{head:02x?}");
+        assert!(!is_compressed(&file), "{head:02x?}");
+        assert!(!is_compressed(head), "{head:02x?}");
     }
 }
 
@@ -129,20 +123,18 @@ const ZSTD: &[u8] = b"\x28\xB5\x2F\xFD\x04\x58 and the rest of a frame";
 
 #[test]
 fn a_zip_of_zstd_streams_is_recognized() {
-    assert_eq!(format(&archive(&[stored(ZSTD)])), Some(Format::Zip));
-    assert_eq!(
-        format(&archive(&[stored(ZSTD), stored(ZSTD), stored(ZSTD)])),
-        Some(Format::Zip)
-    );
+    assert!(is_compressed(&archive(&[stored(ZSTD)])));
+    assert!(is_compressed(&archive(&[
+        stored(ZSTD),
+        stored(ZSTD),
+        stored(ZSTD)
+    ])));
     // Output of a compiler that printed nothing, before the object.
-    assert_eq!(
-        format(&archive(&[stored(b""), stored(ZSTD)])),
-        Some(Format::Zip)
-    );
-    assert_eq!(
-        format(&archive(&[stored(b"application/epub+zip"), stored(ZSTD)])),
-        Some(Format::Zip)
-    );
+    assert!(is_compressed(&archive(&[stored(b""), stored(ZSTD)])));
+    assert!(is_compressed(&archive(&[
+        stored(b"application/epub+zip"),
+        stored(ZSTD)
+    ])));
 }
 
 #[test]
@@ -154,7 +146,7 @@ fn a_zip_of_compressed_members_is_recognized_by_the_method() {
             len: None,
             data: b"whatever",
         }]);
-        assert_eq!(format(&zip), Some(Format::Zip), "{method}");
+        assert!(is_compressed(&zip), "{method}");
         // Written to a pipe: the length follows the data.
         let zip = archive(&[Member {
             method,
@@ -162,33 +154,33 @@ fn a_zip_of_compressed_members_is_recognized_by_the_method() {
             len: Some(0),
             data: b"whatever",
         }]);
-        assert_eq!(format(&zip), Some(Format::Zip), "{method}");
+        assert!(is_compressed(&zip), "{method}");
     }
 }
 
 #[test]
 fn a_zip_of_plain_members_is_not_recognized() {
     let text = [b'x'; 256];
-    assert_eq!(format(&archive(&[stored(&text)])), None);
-    assert_eq!(format(&archive(&[stored(ZSTD), stored(&text)])), None);
-    assert_eq!(format(&archive(&[stored(b"short"), stored(&text)])), None);
-    assert_eq!(format(&archive(&[stored(b"short")])), None);
-    assert_eq!(format(&archive(&[stored(b"")])), None);
-    assert_eq!(format(&archive(&[])), None);
+    assert!(!is_compressed(&archive(&[stored(&text)])));
+    assert!(!is_compressed(&archive(&[stored(ZSTD), stored(&text)])));
+    assert!(!is_compressed(&archive(&[stored(b"short"), stored(&text)])));
+    assert!(!is_compressed(&archive(&[stored(b"short")])));
+    assert!(!is_compressed(&archive(&[stored(b"")])));
+    assert!(!is_compressed(&archive(&[])));
     let reduced = archive(&[Member {
         method: 2,
         flags: 0,
         len: None,
         data: b"whatever",
     }]);
-    assert_eq!(format(&reduced), None);
+    assert!(!is_compressed(&reduced));
 }
 
 #[test]
 fn a_zip_cut_short_or_with_hostile_lengths_is_no_panic() {
     let zip = archive(&[stored(ZSTD), stored(ZSTD)]);
     for len in 0..zip.len() {
-        let _ = format(&zip[..len]);
+        let _ = is_compressed(&zip[..len]);
     }
     for len in [u32::MAX, u32::MAX - 1, 1 << 31] {
         let zip = archive(&[Member {
@@ -197,6 +189,6 @@ fn a_zip_cut_short_or_with_hostile_lengths_is_no_panic() {
             len: Some(len),
             data: ZSTD,
         }]);
-        assert_eq!(format(&zip), Some(Format::Zip));
+        assert!(is_compressed(&zip));
     }
 }
