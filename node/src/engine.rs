@@ -10,7 +10,7 @@
 //!   not evicted, until the disk has it. So a miss in RAM may always be answered from disk.
 //! - What was fetched from disk enters RAM, or is acted upon, only if no write of that key came
 //!   between: writes count up a stripe of `mutations`, whose value a fetch carries as its
-//!   [`Ticket`].
+//!   [`Ticket`]. A read is answered all the same ([`Engine::answer_voided`]).
 //! - A version is used only below a ceiling that is on disk, so that a restart never gives out a
 //!   lower one, wherever the clock is then.
 
@@ -22,17 +22,18 @@ mod flush;
 mod hit;
 mod iterate;
 mod locate;
+mod newest;
 mod number;
 mod peer;
 mod prepare;
 mod pressure;
 mod quota;
 mod store;
-mod store_all;
 
 pub mod semantics;
 #[cfg(test)]
 mod tests;
+mod unsettled;
 mod upkeep;
 mod warm;
 mod write_once;
@@ -57,19 +58,19 @@ use fonn_base::ack::{Ack, AckGroup};
 use fonn_base::clock::Clock;
 use fonn_base::entry::{Meta, Space};
 use fonn_base::prefetch::prefetch;
-use fonn_codec::Frame;
 use fonn_disk_tier::levels::LevelCodec;
 use fonn_disk_tier::{DiskEntry, DiskTier, Durability};
 use fonn_proto::outcome::Value;
 use fonn_proto::{Command, Failure, Outcome, Version};
-use fonn_ram_tier::{Found, RamTier, ShardGuard, SlotId, Stored};
+use fonn_ram_tier::{RamTier, ShardGuard, SlotId};
 pub use fonn_server::Job;
 use parking_lot::Mutex;
 
 use self::commit::{Content, Refused};
 use self::fetch::{Fetched, From, Need, Unknown};
-use self::prepare::{Long, Prepared, SHORT_LEN_MAX};
+use self::prepare::{Long, Prepared, Read, SHORT_LEN_MAX, read};
 use self::semantics::{Change, Present};
+use self::unsettled::Unsettled;
 use self::upkeep::Ledger;
 use self::write_once::Ruling;
 use crate::cold::Cold;
@@ -104,8 +105,7 @@ pub struct Hot {
     /// No version that this node knows of a key is above the floor of the key's stripe: neither in
     /// RAM, nor on disk, nor in the index of the bucket.
     floors: Box<[AtomicU64]>,
-    /// Keys whose write failed on disk and whose older copy there is not yet hidden by a tombstone.
-    unsettled: Mutex<Vec<(Space, Bytes, fonn_proto::Version)>>,
+    unsettled: Unsettled,
 }
 
 /// The tiers as one store.
@@ -117,7 +117,7 @@ pub struct Engine {
     settings: Settings,
     ram_codec: LevelCodec,
     iterations: iterate::Iterations,
-    pair_turns: store_all::Turns,
+    lookup_turns: batch::LookupTurns,
     /// Latency of gets that the disk answered, queue included.
     pub disk_get_latency: Latency,
     /// Latency of gets that the bucket answered, after the disk had none.
@@ -395,6 +395,8 @@ impl Engine {
     ) -> (Outcome<'static>, ValueAt) {
         let room_deadline = Instant::now() + ROOM_WAIT;
         let mut fetches_left = FETCHES_MAX;
+        // All tries share the time that the bucket is given.
+        let mut cold_deadline = None;
         let mut attempt = first;
         // What was fetched stays good as long as its ticket does, also while waiting for room.
         let mut fetched = None;
@@ -410,10 +412,11 @@ impl Engine {
                         return failed(Failure::Busy);
                     };
                     fetches_left = left;
-                    let need = Need::of(job.command);
                     // Its memory is not held while more is waited for.
                     drop(fetched.take());
-                    match self.fetch(job.space, job.command.key(), need, ticket).await {
+                    let need = Need::of(job.command);
+                    let at = (job.space, job.command.key());
+                    match self.fetch_by(at, need, ticket, &mut cold_deadline).await {
                         Ok(known) => {
                             self.prepare_fetched(&known, &mut prepared);
                             fetched = Some(known);
@@ -466,10 +469,16 @@ impl Engine {
         let hot = &*self.hot;
         let hash = hot.ram.hash(job.space, job.command.key());
         let mut shard = hot.ram.lock(hash);
-        let fetched = fetched.filter(|it| it.ticket == hot.ticket(hash));
+        let holding = fetched.filter(|it| it.ticket == hot.ticket(hash));
         let mut effects = Effects::default();
-        let known = (fetched, prepared);
-        let attempt = self.attempt_locked(&mut shard, job, known, acks, scratch, &mut effects);
+        let known = (holding, prepared);
+        let mut attempt = self.attempt_locked(&mut shard, job, known, acks, scratch, &mut effects);
+        if matches!(attempt, Attempt::Fetch(_))
+            && let Some(voided) = fetched
+            && let Some(outcome) = self.answer_voided(job, voided)
+        {
+            attempt = Attempt::done(outcome);
+        }
         drop(shard);
         if effects.has_grown {
             hot.ram
@@ -510,23 +519,21 @@ impl Engine {
                 There::Nothing(Absence::Absent)
             }
             None => match fetched {
-                Some(fetched) => match &fetched.entry {
-                    None => There::Nothing(Absence::Absent),
-                    Some(entry) => match hot.absence(job.space, &entry.meta, now_ms) {
-                        Some(absence) => There::Nothing(absence),
-                        None => There::Fetched(entry, fetched.from),
-                    },
-                },
+                Some(fetched) => hot.there(job.space, fetched, now_ms),
                 None => return Attempt::Fetch(hot.ticket(hash)),
             },
         };
         // What is there, decoded; and the value of a hit.
         let now_s = hot.now_s();
-        let want = semantics::needs_value(job.command);
+        let mut want = semantics::needs_value(job.command);
         let read = match &there {
             There::Slot(slot) => {
                 let found = shard.get(*slot);
                 let value_len_max = self.settings.value_len_max;
+                if matches!(job.command, Command::Arith(_)) {
+                    // A value that is too long for a number is not decoded.
+                    want = Long::framed(&found, value_len_max, number::TEXT_LEN_MAX).is_none();
+                }
                 let decoded = prepared.decoded_of(found.meta.version);
                 let is_damaged = prepared.is_damaged(found.meta.version);
                 if want
@@ -640,56 +647,5 @@ impl Engine {
             }
             _ => Attempt::done(outcome),
         }
-    }
-}
-
-/// A value out of RAM: shared, or (`shared` is None) in the scratch buffer if it was wanted.
-struct Read {
-    len: usize,
-    shared: Option<Bytes>,
-}
-
-impl Read {
-    fn shared(value: &Bytes) -> Self {
-        Self {
-            len: value.len(),
-            shared: Some(value.clone()),
-        }
-    }
-}
-
-/// Gets at a stored value: decodes a frame, copies a small value into `scratch`, shares a large
-/// one. None if a frame is damaged.
-fn read(
-    found: &Found<'_>,
-    want: bool,
-    value_len_max: usize,
-    scratch: &mut Vec<u8>,
-) -> Option<Read> {
-    if found.framed {
-        let frame = Frame::parse(found.stored.as_slice(), value_len_max).ok()?;
-        if want {
-            frame.decode_into(scratch).ok()?;
-        }
-        return Some(Read {
-            len: frame.original_len(),
-            shared: None,
-        });
-    }
-    match found.stored {
-        Stored::Inline(bytes) => {
-            if want {
-                scratch.clear();
-                scratch.extend_from_slice(bytes);
-            }
-            Some(Read {
-                len: bytes.len(),
-                shared: None,
-            })
-        }
-        Stored::Shared(bytes) => Some(Read {
-            len: bytes.len(),
-            shared: Some(bytes.clone()),
-        }),
     }
 }

@@ -7,24 +7,29 @@
 //! - Nothing is changed before everything is known: a batch is not begun and then given up.
 //! - What a batch holds is bounded: in steps, in bytes that were fetched, in bytes that it returns.
 //! - A step that fails changes nothing, and stops none behind it.
+//! - Of a batch that stores all its keys or none (`MSETNX`), a step that fails takes back all that
+//!   were carried out before it.
 
+mod absent;
 mod ahead;
 mod growth;
 mod plan;
 
+pub(super) use self::absent::LookupTurns;
+
 use std::collections::HashMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fonn_base::entry::{Meta, Space};
 use fonn_base::hlc;
-use fonn_proto::batch::{BATCH_STEPS_MAX, BATCH_VALUES_LEN_MAX};
+use fonn_proto::batch::{ABSENT_STEPS_MAX, BATCH_STEPS_MAX, BATCH_VALUES_LEN_MAX};
 use fonn_proto::outcome::Value;
 use fonn_proto::request::ServerOutcome;
 use fonn_proto::{
     Batch, BatchStep, Command, Failure, Outcome, Seen, Store, Stored, Transfer, Version,
 };
-use fonn_ram_tier::{ManyGuard, SlotId};
+use fonn_ram_tier::{ManyGuard, ShardGuard, SlotId};
 
 use self::growth::{Growth, KeyIndex};
 use self::plan::{KeyPlan, Plan, StepKeys};
@@ -51,7 +56,10 @@ const SHORT_STEPS_MAX: usize = 128;
 /// Fetches of a batch for each of its keys, in the mean.
 const FETCHES_BY_KEY_MAX: usize = 4;
 
-/// Why a batch was not carried out. Nothing was changed.
+/// How long the keys of a batch that stores all or none are looked up before it is refused as busy.
+const LOOKUP_WAIT: Duration = Duration::from_secs(5);
+
+/// Why a batch was not carried out. Nothing was changed, or it was taken back.
 enum Blocked {
     /// What lies below RAM must be known of these keys.
     Fetch(Vec<(KeyIndex, Ticket)>),
@@ -61,10 +69,12 @@ enum Blocked {
     Ceiling,
     /// Another range of versions was entered since the batch was admitted.
     Late,
-    /// A watched key is another one.
+    /// A watched key is another one, or a key that has to be absent has an entry.
     Changed,
     /// The steps would make too many bytes of long values under the locks.
     TooMuch,
+    /// A step failed of a batch that stores all or none.
+    Failed(Failure),
 }
 
 /// What carrying out the steps changes besides the entries.
@@ -82,22 +92,34 @@ struct Progress<'e> {
 
 impl Engine {
     /// Carries out a batch; no other client sees a part of it.
+    ///
+    /// # Cancel safety
+    /// Of a batch that stores all or none, nothing was stored if it is cancelled.
     pub async fn execute_batch(
         &self,
         space: Space,
         batch: &Batch<'_>,
         acks: &mut Acks,
     ) -> ServerOutcome {
-        if batch.steps.len() > BATCH_STEPS_MAX || batch.watched.len() > BATCH_STEPS_MAX {
+        let steps_max = match batch.all_absent {
+            true => ABSENT_STEPS_MAX,
+            false => BATCH_STEPS_MAX,
+        };
+        if batch.steps.len() > steps_max || batch.watched.len() > BATCH_STEPS_MAX {
             return ServerOutcome::Failed(Failure::TooLarge);
         }
-        if batch.is_write() && self.hot.namespaces.is_write_once(space.namespace()) {
+        // A batch on absent keys replaces no value.
+        let may_replace = batch.is_write() && !batch.all_absent;
+        if may_replace && self.hot.namespaces.is_write_once(space.namespace()) {
             return ServerOutcome::Failed(Failure::ReadOnly);
         }
         let mut plan = Plan::new(self, space, batch);
         // Values are copied before the locks are taken, not under them.
         let sources: Vec<Option<Bytes>> = batch.steps.iter().map(source).collect();
-        let room_deadline = Instant::now() + ROOM_WAIT;
+        let (room_deadline, lookup_deadline) = {
+            let now = Instant::now();
+            (now + ROOM_WAIT, now + LOOKUP_WAIT)
+        };
         if plan.write_cost > 0
             && self.disk.is_some()
             && !self.wait_for_room(plan.write_cost, room_deadline).await
@@ -119,7 +141,12 @@ impl Engine {
             let tried = self.try_batch(&plan, batch, (&sources, &ahead), acks, &mut grown);
             match tried {
                 Ok(outcomes) => {
-                    self.make_room(&grown).await;
+                    let pause_after = match batch.all_absent {
+                        // It ends with its client. Nothing waits between here and replication.
+                        true => ABSENT_STEPS_MAX + 1,
+                        false => SHORT_STEPS_MAX,
+                    };
+                    self.make_room(&grown, pause_after).await;
                     for (step, outcome) in batch.steps.iter().zip(&outcomes) {
                         if let BatchStep::Command(command) = step {
                             self.count(space, command, outcome);
@@ -130,6 +157,7 @@ impl Engine {
                 Err(Blocked::Late) => return ServerOutcome::Failed(Failure::Busy),
                 Err(Blocked::Changed) => return ServerOutcome::Changed,
                 Err(Blocked::TooMuch) => return ServerOutcome::Failed(Failure::TooLarge),
+                Err(Blocked::Failed(failure)) => return ServerOutcome::Failed(failure),
                 Err(Blocked::Prepare) => {
                     self.prepare_ahead(&plan, batch, &sources, &mut ahead);
                     plan.has_long = false;
@@ -145,7 +173,11 @@ impl Engine {
                         return ServerOutcome::Failed(Failure::Busy);
                     };
                     fetches_left = left;
-                    if let Err(failure) = self.fetch_keys(&mut plan, wanted).await {
+                    let fetched = match batch.all_absent {
+                        true => self.look_up(&mut plan, wanted, lookup_deadline).await,
+                        false => self.fetch_keys(&mut plan, wanted).await,
+                    };
+                    if let Err(failure) = fetched {
                         return ServerOutcome::Failed(failure);
                     }
                 }
@@ -198,6 +230,8 @@ impl Engine {
                 || (it.fetched.as_ref()).is_some_and(|known| known.ticket == hot.ticket(it.hash));
             if !is_known {
                 wanted.push((index, hot.ticket(it.hash)));
+            } else if batch.all_absent && self.present(&mut shards, it).is_some() {
+                return Err(Blocked::Changed);
             }
         }
         if !wanted.is_empty() {
@@ -228,8 +262,9 @@ impl Engine {
             made: HashMap::new(),
         };
         let steps = batch.steps.iter().zip(&plan.steps).zip(sources).zip(ahead);
-        let outcomes = steps
-            .map(|(((step, keys), source), ahead)| match step {
+        let mut outcomes = Vec::with_capacity(batch.steps.len());
+        for (((step, keys), source), ahead) in steps {
+            let outcome = match step {
                 BatchStep::Command(command) => {
                     let given = (source.as_ref(), ahead);
                     self.step(&mut shards, plan, (command, *keys), given, &mut progress)
@@ -238,15 +273,33 @@ impl Engine {
                     let given = (transfer, ahead);
                     self.transfer(&mut shards, plan, (given, *keys), &mut progress)
                 }
-            })
-            .collect();
+            };
+            if batch.all_absent && !matches!(outcome, Outcome::Stored(_)) {
+                self.take_back(&mut shards, plan, outcomes.len(), progress.acks);
+                return Err(Blocked::Failed(match outcome {
+                    Outcome::Failed(failure) => failure,
+                    _ => Failure::Unavailable,
+                }));
+            }
+            outcomes.push(outcome);
+        }
         drop(shards);
         Ok(outcomes)
     }
 
-    /// Evicts what a batch has pushed out, and lets other connections have their turn meanwhile.
-    async fn make_room(&self, grown: &[(u64, Space)]) {
-        for grown in grown.chunks(SHORT_STEPS_MAX) {
+    /// Removes a key. If the disk takes no tombstone now, RAM hides the key until it does.
+    fn remove_or_bury(&self, shard: &mut ShardGuard<'_>, it: &KeyPlan<'_>, acks: &mut Acks) {
+        let (version, key) = (self.ledger.hlc.next(), (it.hash, it.space, it.key));
+        if self.remove_key(shard, key, version, acks).is_err() {
+            self.hot
+                .bury_unsettled(shard, it.hash, it.space, it.key, version);
+        }
+    }
+
+    /// Evicts what a batch has pushed out. Other connections have their turn after each
+    /// `pause_after` keys.
+    async fn make_room(&self, grown: &[(u64, Space)], pause_after: usize) {
+        for grown in grown.chunks(pause_after) {
             let now_s = self.hot.now_s();
             for (hash, space) in grown {
                 self.hot
@@ -254,7 +307,7 @@ impl Engine {
                     .evict_to_budget(Some(*hash), now_s, super::EVICTIONS_MAX);
                 self.evict_to_quota(*hash, *space);
             }
-            if grown.len() == SHORT_STEPS_MAX {
+            if grown.len() == pause_after {
                 tokio::task::yield_now().await;
             }
         }
@@ -546,13 +599,7 @@ impl Engine {
             progress.made.insert(copy.version, value.clone());
         }
         if transfer.removes {
-            let (version, shard) = (self.ledger.hlc.next(), shards.shard(from.hash));
-            let key = (from.hash, from.space, from.key);
-            if self.remove_key(shard, key, version, progress.acks).is_err() {
-                // The disk gets the tombstone as soon as it takes one.
-                self.hot
-                    .bury_unsettled(shard, from.hash, from.space, from.key, version);
-            }
+            self.remove_or_bury(shards.shard(from.hash), from, progress.acks);
         }
         stored(copy.version)
     }

@@ -7,7 +7,7 @@ use fonn_base::ack::Ack;
 use fonn_base::entry::{Meta, Space};
 use fonn_codec::frame::Header;
 use fonn_codec::{CodecId, CodecSpec, Encoding};
-use fonn_disk_tier::{DiskEntry, DiskObserver, DiskTier, Durability, Write, WriteKind};
+use fonn_disk_tier::{DiskEntry, DiskObserver, Durability, Write, WriteKind};
 use fonn_proto::{Command, Failure, StoreMode, Version};
 use fonn_ram_tier::{INLINE_LEN_MAX, NewEntry, ShardGuard, SlotId, Stored, StoredIn};
 
@@ -340,54 +340,37 @@ impl Engine {
         self.put_in_ram(shard, &fresh, kept)
     }
 
-    /// As [`Engine::put_entry`], for a short value of a request on the short way: RAM and disk copy
-    /// the value.
-    pub(super) fn put_short(
+    /// As [`Engine::put_entry`], for the value of a request on the short way.
+    pub(super) fn put_request(
         &self,
         shard: &mut ShardGuard<'_>,
         fresh: Fresh<'_>,
-        value: &[u8],
+        (job, value): (&Job<'_>, &[u8]),
         now_s: u32,
         acks: &mut Acks,
     ) -> Result<(), Refused> {
-        let len = fresh.key.len() + value.len();
+        let len = fresh.key.len().saturating_add(value.len());
         if let Some(failure) = self.hot.namespaces.refusal(fresh.space, len) {
             return Err(Refused::Failed(failure));
         }
+        let (spec, min_bytes) = self.ram_codec.active();
+        let is_offered = value.len() >= min_bytes;
+        let is_encoded = is_offered && spec.id() != CodecId::NONE;
+        if value.len() > INLINE_LEN_MAX || is_encoded {
+            let content = Content::Fresh(self.request_value(job));
+            return self.put_entry(shard, fresh, content, now_s, acks);
+        }
+        // RAM copies a short value. Without a disk it is copied nowhere else.
         let write = || WriteKind::Put {
             meta: fresh.meta,
             value: Bytes::copy_from_slice(value),
         };
         self.put_on_disk(&fresh, value.len(), write, acks)?;
-        let (spec, min_bytes) = self.ram_codec.active();
-        let kept = if value.len() < min_bytes || spec.id() == CodecId::NONE {
-            if value.len() >= min_bytes {
-                self.ram_codec.offer(value);
-            }
-            enter(shard, fresh, StoredIn::Slice(value), false, now_s)
-        } else {
-            let form = self.ram_form(Bytes::copy_from_slice(value), None);
-            self.keep_in_ram(shard, fresh, form, now_s)
-        };
-        self.put_in_ram(shard, &fresh, kept)
-    }
-
-    /// As [`Engine::put_entry`], for a long value of a request on the short way: RAM and disk share
-    /// the value.
-    pub(super) fn put_long(
-        &self,
-        shard: &mut ShardGuard<'_>,
-        fresh: Fresh<'_>,
-        job: &Job<'_>,
-        now_s: u32,
-        acks: &mut Acks,
-    ) -> Result<(), Refused> {
-        let content = Content::Fresh(self.request_value(job));
-        let len = fresh.key.len().saturating_add(content.stored_len());
-        if let Some(failure) = self.hot.namespaces.refusal(fresh.space, len) {
-            return Err(Refused::Failed(failure));
+        if is_offered {
+            self.ram_codec.offer(value);
         }
-        self.put_entry(shard, fresh, content, now_s, acks)
+        let kept = enter(shard, fresh, StoredIn::Slice(value), false, now_s);
+        self.put_in_ram(shard, &fresh, kept)
     }
 
     /// The first half of a put: has the disk write the entry, if there is a disk.
@@ -538,11 +521,15 @@ impl Engine {
         Ok(())
     }
 
-    /// Hands a write to the disk, with an acknowledgement if the durability mode asks for one.
+    /// Hands a write to the disk, with an acknowledgement if the durability mode asks for one. A
+    /// disk that has refused too many writes gets none.
     pub(super) fn enqueue(&self, mut write: Write, acks: &mut Acks) -> Result<(), Refused> {
         let Some(disk) = &self.disk else {
             return Ok(());
         };
+        if self.hot.unsettled.is_full() {
+            return Err(Refused::Failed(Failure::Unavailable));
+        }
         if self.settings.durability != Durability::None {
             write.ack = Some(acks.next());
         }
@@ -635,47 +622,6 @@ impl DiskObserver for Hot {
         shard
             .find(hash, space, key)
             .is_some_and(|slot| shard.get(slot).meta.version == meta.version)
-    }
-}
-
-impl Hot {
-    /// Hides a key behind a tombstone in RAM and on disk; there later, if its queue is full.
-    pub(crate) fn bury_now(
-        &self,
-        shard: &mut ShardGuard<'_>,
-        disk: &DiskTier,
-        (hash, space, key): (u64, Space, &[u8]),
-        version: Version,
-    ) {
-        let write = Write {
-            space,
-            key: Bytes::copy_from_slice(key),
-            kind: WriteKind::Tombstone { version },
-            ack: None,
-        };
-        if disk.try_write(write).is_err() {
-            self.bury_unsettled(shard, hash, space, key, version);
-            return;
-        }
-        self.mutated(hash);
-        self.raise_floor(hash, version);
-        bury(shard, hash, space, key, version);
-    }
-
-    /// Hides a key behind a tombstone in RAM, which the disk shall get as soon as it takes it.
-    pub(super) fn bury_unsettled(
-        &self,
-        shard: &mut ShardGuard<'_>,
-        hash: u64,
-        space: Space,
-        key: &[u8],
-        version: Version,
-    ) {
-        self.mutated(hash);
-        self.raise_floor(hash, version);
-        bury(shard, hash, space, key, version);
-        let key = Bytes::copy_from_slice(key);
-        self.unsettled.lock().push((space, key, version));
     }
 }
 

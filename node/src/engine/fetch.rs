@@ -1,5 +1,6 @@
 //! What RAM does not know: the disk, and the bucket below it.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -7,9 +8,12 @@ use fonn_base::entry::{Meta, Space};
 use fonn_cold_tier::Fetched as ColdFetched;
 use fonn_cold_tier::{ColdEntry, Location, Reading};
 use fonn_disk_tier::{DiskEntry, DiskFound};
+use fonn_proto::outcome::Value;
 use fonn_proto::{Command, Failure, Outcome, WriterId};
+use tokio::time::{Instant as Deadline, timeout_at};
 
-use super::{Engine, Ticket};
+use super::semantics::{self, Change, Present};
+use super::{Absence, Engine, Hot, Job, There, Ticket};
 use crate::stats::Counter;
 
 /// The tier that an entry was fetched from.
@@ -24,8 +28,9 @@ pub(super) struct Fetched {
     pub ticket: Ticket,
     pub entry: Option<DiskEntry>,
     pub from: From,
-    #[expect(dead_code, reason = "it is kept until the entry is in RAM")]
-    pub reading: Option<Reading>,
+    /// What the value takes of the memory for reads from the bucket. It is kept until the entry is
+    /// in RAM.
+    pub reading: Option<Arc<Reading>>,
 }
 
 /// Why the state of a key is unknown.
@@ -61,6 +66,19 @@ impl Need {
     }
 }
 
+impl Hot {
+    /// What a command meets of what was fetched.
+    pub(super) fn there<'f>(&self, space: Space, fetched: &'f Fetched, now_ms: u64) -> There<'f> {
+        let Some(entry) = &fetched.entry else {
+            return There::Nothing(Absence::Absent);
+        };
+        match self.absence(space, &entry.meta, now_ms) {
+            Some(absence) => There::Nothing(absence),
+            None => There::Fetched(entry, fetched.from),
+        }
+    }
+}
+
 impl Engine {
     /// Asks the disk, and the bucket if the disk says so.
     ///
@@ -73,6 +91,18 @@ impl Engine {
         need: Need,
         ticket: Ticket,
     ) -> Result<Fetched, Unknown> {
+        self.fetch_by((space, key), need, ticket, &mut None).await
+    }
+
+    /// As [`Engine::fetch`]. The bucket has to answer by `deadline`, which the first read from it
+    /// sets.
+    pub(super) async fn fetch_by(
+        &self,
+        (space, key): (Space, &[u8]),
+        need: Need,
+        ticket: Ticket,
+        deadline: &mut Option<Deadline>,
+    ) -> Result<Fetched, Unknown> {
         let Some(disk) = &self.disk else {
             return Err(Unknown::Disk);
         };
@@ -82,11 +112,13 @@ impl Engine {
         }
         let start = Instant::now();
         let found = disk.find(space, key).await;
-        self.disk_get_latency
-            .record(start.elapsed().as_nanos() as u64, 1);
         let mut reading = None;
         let (entry, from) = match found {
-            Ok(DiskFound::Entry(entry)) => (Some(entry), From::Disk),
+            Ok(DiskFound::Entry(entry)) => {
+                let nanos = start.elapsed().as_nanos() as u64;
+                self.disk_get_latency.record(nanos, 1);
+                (Some(entry), From::Disk)
+            }
             Ok(DiskFound::Absent) => (None, From::Disk),
             // The index of the bucket does not say what was purged.
             Ok(DiskFound::Below(location))
@@ -100,13 +132,13 @@ impl Engine {
                     ticket: Ticket::VOID,
                     entry: None,
                     from: From::Cold,
-                    reading,
+                    reading: None,
                 });
             }
             Ok(DiskFound::Below(location)) => {
                 // Boxed: few connections need the room, and all would have it.
-                let read = Box::pin(self.fetch_cold(space, key, &location, &mut reading));
-                (read.await?, From::Cold)
+                let read = self.fetch_cold((space, key), &location, &mut reading, deadline);
+                (Box::pin(read).await?, From::Cold)
             }
             Err(error) => {
                 tracing::debug!(%error, "disk read failed");
@@ -117,8 +149,62 @@ impl Engine {
             ticket,
             entry,
             from,
-            reading,
+            reading: reading.map(Arc::new),
         })
+    }
+
+    /// Answers a read from what was fetched, although a write of the stripe came since. None if the
+    /// command may change the entry, or nothing is known. To be called under the lock of the shard,
+    /// while RAM does not know the key.
+    ///
+    /// The answer is that of a moment since the ticket was taken. At that moment RAM did not know
+    /// the key, so the newest version was below. The fetch returned that version, or one that was
+    /// written later. Either was the newest one for a time within the command. Another version may
+    /// be the newest now, so no tier keeps the entry. What was flushed, purged or has expired by
+    /// now is a miss, which a cache may always answer.
+    pub(super) fn answer_voided(
+        &self,
+        job: &Job<'_>,
+        voided: &Fetched,
+    ) -> Option<Outcome<'static>> {
+        let Command::Get(get) = job.command else {
+            return None;
+        };
+        if job.command.is_write() || voided.ticket == Ticket::VOID {
+            return None;
+        }
+        let now_ms = self.hot.clock.wall_ms();
+        let there = self.hot.there(job.space, voided, now_ms);
+        let entry = match there {
+            There::Fetched(entry, _) => Some(entry),
+            There::Slot(_) | There::Nothing(_) => None,
+        };
+        let present = entry.map(|entry| Present {
+            meta: entry.meta,
+            value: &entry.value,
+            shared: Some(&entry.value),
+            value_len: entry.value.len(),
+            fetched: false,
+            idle_s: 0,
+        });
+        let rules = self.rules_at(job.space, now_ms);
+        let fresh = || self.ledger.hlc.next();
+        let (change, mut outcome) = semantics::apply(job.command, present, rules, fresh);
+        if change != Change::Keep {
+            // The recache token is given out in RAM.
+            return None;
+        }
+        if let (Outcome::Hit(hit), Some(entry)) = (&mut outcome, entry)
+            && get.want_value
+        {
+            let value = entry.value.clone();
+            hit.value = Value::Shared(match &voided.reading {
+                Some(reading) => counted(value, Arc::clone(reading)),
+                None => value,
+            });
+        }
+        self.count_get(get, job.space, &there);
+        Some(outcome)
     }
 
     fn is_in_ram(&self, space: Space, key: &[u8]) -> bool {
@@ -127,35 +213,35 @@ impl Engine {
         ram.lock(hash).find(hash, space, key).is_some()
     }
 
-    /// `reading` is to be kept until the entry is in RAM.
+    /// `reading` is to be kept until the entry is in RAM. Sets the deadline if there is none.
     pub(super) async fn fetch_cold(
         &self,
-        space: Space,
-        key: &[u8],
+        (space, key): (Space, &[u8]),
         location: &Location,
         reading: &mut Option<Reading>,
+        deadline: &mut Option<Deadline>,
     ) -> Result<Option<DiskEntry>, Unknown> {
         let Some(cold) = &self.cold else {
             return Ok(None);
         };
-        let start = Instant::now();
-        let (fetched, shared) = cold.tier().fetch(space.0, key, location).await;
+        let start = Deadline::now();
+        let deadline = *deadline.get_or_insert_with(|| start + cold.read_timeout());
+        let read = timeout_at(deadline, cold.tier().fetch(space.0, key, location));
+        let Ok((fetched, shared)) = read.await else {
+            return Err(Unknown::Deadline);
+        };
         *reading = Some(shared);
-        self.cold_get_latency
-            .record(start.elapsed().as_nanos() as u64, 1);
         match fetched {
             ColdFetched::Hit(entry) => {
+                self.cold_get_latency
+                    .record(start.elapsed().as_nanos() as u64, 1);
                 let mut entry = entry_of(entry);
                 // RAM does not take it: it counts as long as its bytes are in use, until the last
                 // reply is sent.
                 if !self.fits_ram(key.len(), entry.value.len())
                     && let Some(reading) = reading.take()
                 {
-                    let value = entry.value;
-                    entry.value = Bytes::from_owner(Counted {
-                        value,
-                        _reading: reading,
-                    });
+                    entry.value = counted(entry.value, Arc::new(reading));
                 }
                 Ok(Some(entry))
             }
@@ -186,7 +272,14 @@ impl Engine {
 /// A value that no tier keeps, with the memory that was taken for it.
 struct Counted {
     value: Bytes,
-    _reading: Reading,
+    _reading: Arc<Reading>,
+}
+
+fn counted(value: Bytes, reading: Arc<Reading>) -> Bytes {
+    Bytes::from_owner(Counted {
+        value,
+        _reading: reading,
+    })
 }
 
 impl AsRef<[u8]> for Counted {

@@ -24,6 +24,10 @@ impl From<NumberError> for Outcome<'static> {
     }
 }
 
+/// Longest text of a number in bytes. Redis copies it into a buffer of 5 KiB that ends with a zero
+/// (`string2ld` in `util.c`). The kinds of integers are shorter by far.
+pub const TEXT_LEN_MAX: usize = 5 * 1024 - 1;
+
 /// Decimal digits of a number, as the fraction that Redis prints (`%.17Lf`).
 const FRACTION_DIGITS: usize = 17;
 
@@ -33,12 +37,15 @@ pub fn decimal(number: impl itoa::Integer) -> Text {
     Text::from_slice(itoa::Buffer::new().format(number).as_bytes())
 }
 
-/// Adds to the number in `present`.
+/// Adds to the number in `present`. Of a text longer than [`TEXT_LEN_MAX`] no byte is read.
 ///
 /// # Errors
 /// [`NumberError::NotANumber`] if `present` is no number of the operation's kind,
 /// [`NumberError::Overflow`] if the sum is out of its range.
 pub fn add(op: &ArithOp, present: &[u8]) -> Result<Text, NumberError> {
+    if present.len() > TEXT_LEN_MAX {
+        return Err(NumberError::NotANumber);
+    }
     match *op {
         ArithOp::Increment(delta) => Ok(decimal(unsigned(present)?.wrapping_add(delta))),
         ArithOp::Decrement(delta) => Ok(decimal(unsigned(present)?.saturating_sub(delta))),
@@ -182,6 +189,19 @@ mod tests {
                 Err(NumberError::NotANumber),
                 "{text:?}"
             );
+        }
+    }
+
+    #[test]
+    fn a_text_that_is_longer_than_any_number_is_none() {
+        for (op, one, filler) in [
+            (ArithOp::Increment(1), "1 ", " "),
+            (ArithOp::Float(1.0), "1.", "0"),
+        ] {
+            let longest = one.to_owned() + &filler.repeat(TEXT_LEN_MAX - one.len());
+            assert_eq!(added(op, &longest).unwrap(), "2");
+            let longer = longest + filler;
+            assert_eq!(added(op, &longer), Err(NumberError::NotANumber));
         }
     }
 

@@ -34,6 +34,7 @@ use fonn_ram_tier::{Found, ShardGuard, Stored};
 use thiserror::Error;
 
 use super::commit::{self, Content, RamForm, Refused};
+use super::newest::Newest;
 use super::{Acks, EVICTIONS_MAX, Engine, FETCHES_MAX, ROOM_WAIT, Ticket};
 
 /// Keys that one page may name.
@@ -330,13 +331,13 @@ impl Engine {
             }
         };
         // What a flush has hidden is not kept either.
-        if newest >= Some(meta.version) || !hot.flushes.is_visible(space, meta.version) {
+        if newest >= Some(meta.version) || self.has_flushed(space, meta.version) {
             return Try::NotNewer;
         }
         let now_s = hot.now_s();
         // What was purged is deleted, so that nothing older comes back in its place.
         let content = incoming.content.as_ref();
-        let content = content.filter(|_| !hot.flushes.is_purged(space, &meta));
+        let content = content.filter(|_| !self.has_purged(space, &meta));
         let result = match content {
             None => self.remove_key(&mut shard, (hash, space, key), meta.version, acks),
             Some((bytes, framing)) => {
@@ -364,6 +365,22 @@ impl Engine {
             Err(Refused::Full(cost)) => Try::Room(cost),
             Err(Refused::Failed(failure)) => Try::Failed(failure),
         }
+    }
+
+    /// Whether a flush has hidden a version. While a flush draws its cutoff it hides all of its
+    /// space here, also what is newer than the cutoff: that must not be refused or deleted.
+    fn has_flushed(&self, space: Space, version: Version) -> bool {
+        let cutoff = self.hot.flushes.cutoff(space);
+        cutoff != Version::MAX && version < cutoff
+    }
+
+    /// As [`Engine::has_flushed`], of a purge. Waits for a cutoff that is being drawn.
+    fn has_purged(&self, space: Space, meta: &Meta) -> bool {
+        let flushes = &self.hot.flushes;
+        flushes.is_purged(space, meta)
+            && flushes.purges().iter().any(|(purge, cutoff)| {
+                meta.version < *cutoff && purge.covers(space, meta.writer, meta.version)
+            })
     }
 
     /// The newest version that is known of a key, of an entry or a tombstone.
@@ -435,29 +452,23 @@ impl Engine {
     /// The version of the entry that memory or disk have of a key, unless it was deleted or
     /// flushed. The bucket is not asked.
     pub async fn copy_version(&self, space: Space, key: &[u8]) -> Option<Version> {
-        let hash = self.hot.ram.hash(space, key);
         let visible = |meta: &Meta| {
             let is_visible = self.hot.flushes.shows(space, meta);
             is_visible.then_some(meta.version)
         };
-        for _ in 0..FETCHES_MAX {
-            let ticket = {
-                let shard = self.hot.ram.lock(hash);
-                if let Some(slot) = shard.find(hash, space, key) {
-                    let found = shard.get(slot);
-                    return visible(&found.meta).filter(|_| !found.tombstone);
-                }
-                self.hot.ticket(hash)
-            };
-            let found = self.disk.as_ref()?.find(space, key).await;
-            if self.hot.ticket(hash) == ticket {
-                return match found {
-                    Ok(DiskFound::Entry(entry)) => visible(&entry.meta),
-                    _ => None,
-                };
+        {
+            let hash = self.hot.ram.hash(space, key);
+            let shard = self.hot.ram.lock(hash);
+            if let Some(slot) = shard.find(hash, space, key) {
+                let found = shard.get(slot);
+                return visible(&found.meta).filter(|_| !found.tombstone);
             }
         }
-        None
+        // What is written from here on need not be seen, as by a get.
+        match self.disk.as_ref()?.find(space, key).await {
+            Ok(DiskFound::Entry(entry)) => visible(&entry.meta),
+            _ => None,
+        }
     }
 
     /// What is known of a key: its newest entry, a tombstone, or nothing. It does not count as a
@@ -470,33 +481,28 @@ impl Engine {
         space: Space,
         key: &[u8],
     ) -> Result<Option<Transfer>, Failure> {
-        let hash = self.hot.ram.hash(space, key);
-        for _ in 0..FETCHES_MAX {
-            let ticket = {
-                let shard = self.hot.ram.lock(hash);
-                if let Some(slot) = shard.find(hash, space, key) {
+        let at = (self.hot.ram.hash(space, key), space, key);
+        let ask = || self.fetch_below_for_peer(space, key);
+        self.act_on_newest(at, ask, |shard, newest: Newest<&Option<Transfer>>| {
+            let transfer = match newest {
+                Newest::InRam(slot) => {
                     let found = shard.get(slot);
-                    let is_erased = found.meta.version == ERASED;
-                    let transfer = (!is_erased).then(|| in_ram(&found));
-                    return Ok(transfer.map(|transfer| self.hidden_or(space, transfer)));
+                    (found.meta.version != ERASED).then(|| in_ram(&found))
                 }
-                self.hot.ticket(hash)
+                Newest::Below(transfer) => transfer.clone(),
             };
-            let below = self.fetch_below_for_peer(space, key).await?;
-            if self.hot.ticket(hash) == ticket {
-                return Ok(below.map(|transfer| self.hidden_or(space, transfer)));
-            }
-        }
-        Err(Failure::Busy)
+            Ok(transfer.map(|transfer| self.hidden_or(space, transfer)))
+        })
+        .await
     }
 
-    /// What a flush has hidden was deleted, as far as others are concerned.
+    /// What a flush or purge has hidden was deleted, as far as others are concerned.
     fn hidden_or(&self, space: Space, transfer: Transfer) -> Transfer {
-        let version = transfer.meta.version;
-        if self.hot.flushes.shows(space, &transfer.meta) {
-            transfer
+        let meta = &transfer.meta;
+        if self.has_flushed(space, meta.version) || self.has_purged(space, meta) {
+            Transfer::tombstone(meta.version)
         } else {
-            Transfer::tombstone(version)
+            transfer
         }
     }
 
@@ -510,7 +516,8 @@ impl Engine {
             BelowRam::InBucket(location) => location,
             BelowRam::Unknown => return Ok(None),
         };
-        let fetched = self.fetch_cold(space, key, &location, &mut None).await;
+        let at = (space, key);
+        let fetched = self.fetch_cold(at, &location, &mut None, &mut None).await;
         match fetched.map_err(|_| Failure::Unavailable)? {
             Some(entry) => Ok(Some(Transfer::stored(entry))),
             None => self.tombstone_below(space, key).await,
@@ -594,9 +601,9 @@ impl Engine {
                     return Ok(());
                 };
                 let gone = peer::Entry::tombstone(space.0, key, version);
-                let content = match self.hot.flushes.is_visible(space, version) {
-                    true => peer::Content::Omitted { len: 0 },
-                    false => peer::Content::Tombstone,
+                let content = match self.has_flushed(space, version) {
+                    true => peer::Content::Tombstone,
+                    false => peer::Content::Omitted { len: 0 },
                 };
                 page.entries.push(&peer::Entry { content, ..gone })
             }
@@ -650,4 +657,4 @@ fn in_ram(found: &Found<'_>) -> Transfer {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -72,6 +72,57 @@ impl Prepared {
     }
 }
 
+/// A value out of RAM: shared, or (`shared` is None) in the scratch buffer if it was wanted.
+pub(super) struct Read {
+    pub(super) len: usize,
+    pub(super) shared: Option<Bytes>,
+}
+
+impl Read {
+    pub(super) fn shared(value: &Bytes) -> Self {
+        Self {
+            len: value.len(),
+            shared: Some(value.clone()),
+        }
+    }
+}
+
+/// Gets at a stored value: decodes a frame, copies a small value into `scratch`, shares a large
+/// one. None if a frame is damaged.
+pub(super) fn read(
+    found: &Found<'_>,
+    want: bool,
+    value_len_max: usize,
+    scratch: &mut Vec<u8>,
+) -> Option<Read> {
+    if found.framed {
+        let frame = Frame::parse(found.stored.as_slice(), value_len_max).ok()?;
+        if want {
+            frame.decode_into(scratch).ok()?;
+        }
+        return Some(Read {
+            len: frame.original_len(),
+            shared: None,
+        });
+    }
+    match found.stored {
+        Stored::Inline(bytes) => {
+            if want {
+                scratch.clear();
+                scratch.extend_from_slice(bytes);
+            }
+            Some(Read {
+                len: bytes.len(),
+                shared: None,
+            })
+        }
+        Stored::Shared(bytes) => Some(Read {
+            len: bytes.len(),
+            shared: Some(bytes.clone()),
+        }),
+    }
+}
+
 impl Long {
     /// The value of an entry, if it has more than `short_len_max` bytes.
     pub(super) fn stored(

@@ -435,7 +435,7 @@ fn apply_arith(
         return counted(meta, text, rules);
     };
     // Memcached looks at the length of the value before it compares tokens.
-    if present.value.is_empty() {
+    if present.value_len == 0 || present.value_len > number::TEXT_LEN_MAX {
         return (Change::Keep, Outcome::NotANumber);
     }
     if arith

@@ -32,9 +32,8 @@ impl Engine {
         let Command::Store(store) = command else {
             return false;
         };
-        let is_short = store.value.len() <= INLINE_LEN_MAX;
         // A long value is compressed elsewhere.
-        if !is_short && self.ram_codec.active().0.id() != CodecId::NONE
+        if store.value.len() > INLINE_LEN_MAX && self.ram_codec.active().0.id() != CodecId::NONE
             || !semantics::is_blind(command)
             || hot.namespaces.is_write_once(space.namespace())
         {
@@ -53,11 +52,8 @@ impl Engine {
             return false;
         }
         let fresh = self.fresh(hash, space, store.key, meta);
-        let put = if is_short {
-            self.put_short(&mut shard, fresh, store.value, moment.now_s, acks)
-        } else {
-            self.put_long(&mut shard, fresh, job, moment.now_s, acks)
-        };
+        let request = (job, store.value);
+        let put = self.put_request(&mut shard, fresh, request, moment.now_s, acks);
         drop(shard);
         // Why it is refused is found out on the long way, which makes room first.
         if put.is_err() {

@@ -2,6 +2,7 @@
 
 mod bounds;
 mod codecs;
+mod fetches;
 mod flushes;
 mod hits;
 mod model;
@@ -19,8 +20,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use fonn_base::clock::ManualClock;
 use fonn_disk_tier::levels::CodecChoice;
-use fonn_disk_tier::{DiskError, DiskOptions};
-use fonn_proto::{Delete, ExpireCondition, ExpirySpec, Get, Redirects, Store, Touch, WriterId};
+use fonn_disk_tier::{DiskError, DiskFound, DiskOptions};
+use fonn_proto::request::ServerOutcome;
+use fonn_proto::{
+    Batch, BatchStep, Delete, ExpireCondition, ExpirySpec, Get, Redirects, Store, Touch, WriterId,
+};
 use fonn_ram_tier::{LruMode, RamOptions};
 use tempfile::TempDir;
 
@@ -210,7 +214,10 @@ impl Rig {
     /// What the disk has of a key, as if asked with `ticket`.
     async fn fetch(&self, key: &str, ticket: Ticket) -> Fetched {
         let disk = self.engine().disk().unwrap();
-        let entry = disk.get(SPACE, key.as_bytes()).await.unwrap();
+        let entry = match disk.find(SPACE, key.as_bytes()).await.unwrap() {
+            DiskFound::Entry(entry) => Some(entry),
+            DiskFound::Absent | DiskFound::Below(_) => None,
+        };
         Fetched {
             ticket,
             entry,
@@ -234,6 +241,26 @@ fn job<'a>(command: &'a Command<'a>) -> Job<'a> {
 
 pub(super) fn set<'a>(key: &'a str, value: &'a [u8]) -> Command<'a> {
     Command::Store(Store::set(key.as_bytes(), value, 0, ExpirySpec::Never))
+}
+
+/// A batch that stores all pairs or none.
+pub(super) fn all_or_none<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Batch<'a> {
+    let set = |(key, value)| BatchStep::Command(set(key, value));
+    Batch {
+        all_absent: true,
+        steps: pairs.into_iter().map(set).collect(),
+        ..Batch::default()
+    }
+}
+
+/// Whether a batch stored all; false if a key had an entry.
+#[track_caller]
+pub(super) fn is_stored(outcome: &ServerOutcome) -> bool {
+    match outcome {
+        ServerOutcome::Outcomes(_) => true,
+        ServerOutcome::Changed => false,
+        other => panic!("{other:?}"),
+    }
 }
 
 fn get(key: &str) -> Command<'_> {

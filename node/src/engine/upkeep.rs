@@ -12,14 +12,13 @@ use fonn_codec::policy::Signals;
 use fonn_cold_tier::segment::FlushMark as ColdMark;
 use fonn_cold_tier::{ColdError, ColdTier};
 use fonn_disk_tier::levels::{CodecChoice, Cpu, Level, LevelCodec};
-use fonn_disk_tier::{
-    DiskError, DiskOptions, DiskTier, Durability, FlushMark, StoreState, Write, WriteKind,
-};
+use fonn_disk_tier::{DiskError, DiskOptions, DiskTier, Durability, FlushMark, StoreState};
 use fonn_proto::peer::SlotSet;
 use fonn_proto::{Failure, Version};
 use fonn_ram_tier::{RamOptions, RamTier};
 use parking_lot::{Mutex, RwLock};
 
+use super::unsettled::Unsettled;
 use super::{Acks, Engine, Hot, MUTATION_STRIPES, Settings, commit, iterate, pressure};
 use crate::cold::{Cold, ColdSetup};
 use crate::flush::FlushTable;
@@ -108,7 +107,7 @@ impl Engine {
             floors: (0..super::FLOOR_STRIPES)
                 .map(|_| AtomicU64::new(0))
                 .collect(),
-            unsettled: Mutex::default(),
+            unsettled: Unsettled::default(),
         });
         let cold = match options.cold {
             Some(setup) if options.disk.is_some() => Some(Cold::open(setup, &hot)?),
@@ -177,7 +176,7 @@ impl Engine {
             settings: options.settings,
             ram_codec: LevelCodec::new(Level::Ram, options.ram_codec.0, options.ram_codec.1),
             iterations: iterate::Iterations::default(),
-            pair_turns: super::store_all::Turns::default(),
+            lookup_turns: super::batch::LookupTurns::default(),
             disk_get_latency: Latency::default(),
             cold_get_latency: Latency::default(),
             inflight: AtomicUsize::new(0),
@@ -360,32 +359,6 @@ impl Engine {
         self.withheld.load(Ordering::Relaxed)
     }
 
-    /// Gives the disk the tombstones that it still lacks. One whose key was written again is not
-    /// needed; it must not even be queued behind that write.
-    pub(super) fn settle(&self) {
-        let Some(disk) = &self.disk else { return };
-        let unsettled = std::mem::take(&mut *self.hot.unsettled.lock());
-        for (space, key, version) in unsettled {
-            let hash = self.hot.ram.hash(space, &key);
-            let shard = self.hot.ram.lock(hash);
-            let is_newest = shard
-                .find(hash, space, &key)
-                .is_some_and(|slot| shard.get(slot).meta.version == version);
-            if !is_newest {
-                continue;
-            }
-            let write = Write {
-                space,
-                key,
-                kind: WriteKind::Tombstone { version },
-                ack: None,
-            };
-            if let Err((write, _)) = disk.try_write(write) {
-                self.hot.unsettled.lock().push((space, write.key, version));
-            }
-        }
-    }
-
     /// The codec of the RAM level. Changing it concerns entries to come.
     #[must_use]
     pub fn ram_codec(&self) -> &LevelCodec {
@@ -502,7 +475,7 @@ impl Engine {
         let (Some(cold), Some(disk)) = (&self.cold, &self.disk) else {
             return;
         };
-        self.settle();
+        self.settle_all();
         disk.barrier().await;
         if !cold.drain(deadline).await {
             tracing::warn!(
@@ -515,7 +488,7 @@ impl Engine {
     /// False if something is left.
     pub fn close(&self, deadline: Duration) -> bool {
         let Some(disk) = &self.disk else { return false };
-        self.settle();
+        self.settle_all();
         let is_written = disk.clone().close(deadline);
         if !is_written {
             tracing::warn!("left before everything queued was written");

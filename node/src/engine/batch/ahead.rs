@@ -147,7 +147,7 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use fonn_proto::request::ServerOutcome;
-    use fonn_proto::{ExpirySpec, Failure, Get, Outcome, Store, WriterId};
+    use fonn_proto::{ExpirySpec, Failure, Get, Outcome, Store};
 
     use super::*;
     use crate::engine::Acks;
@@ -192,10 +192,8 @@ mod tests {
 
     fn batch(steps: Vec<BatchStep<'_>>) -> Batch<'_> {
         Batch {
-            base: None,
-            writer: WriterId::NONE,
-            watched: Vec::new(),
             steps,
+            ..Batch::default()
         }
     }
 

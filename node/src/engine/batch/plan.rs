@@ -86,10 +86,12 @@ impl<'a> Plan<'a> {
             let space = plan.database(watched.database);
             plan.add_read(engine, space, watched.key, Need::Value);
         }
+        // A set needs to know nothing of its key, unless the key has to be absent.
+        let blind_need = batch.all_absent.then_some(Need::Existence);
         for step in &batch.steps {
             let keys = match step {
                 BatchStep::Command(command) if semantics::is_blind(command) => {
-                    let target = plan.add(engine, space, command.key(), None);
+                    let target = plan.add(engine, space, command.key(), blind_need);
                     plan.keys[target].is_made = true;
                     StepKeys::of(target)
                 }
@@ -227,12 +229,10 @@ mod tests {
                 ..Store::set(key.as_bytes(), b"v", 0, ExpirySpec::Never)
             });
             let batch = Batch {
-                base: None,
-                writer: WriterId::NONE,
-                watched: Vec::new(),
                 steps: append
                     .map(|append| BatchStep::Command(Command::Store(append)))
                     .collect(),
+                ..Batch::default()
             };
             let plan = Plan::new(rig.engine(), SPACE, &batch);
             let (sources, ahead) = (vec![None; KEYS], vec![Prepared::default(); KEYS]);

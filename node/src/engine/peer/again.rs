@@ -1,15 +1,13 @@
 //! Writes that are sent once more after a change of the epoch.
 
-use std::time::Instant;
-
 use bytes::Bytes;
 use fonn_base::entry::Space;
 use fonn_disk_tier::{Write, WriteKind};
 use fonn_proto::{Failure, Version, peer};
 
 use super::{BelowRam, Framing, PutError, Transfer, in_ram};
-use crate::engine::commit::Refused;
-use crate::engine::{Acks, Engine, FETCHES_MAX, ROOM_WAIT, Ticket};
+use crate::engine::newest::Newest;
+use crate::engine::{Acks, Engine};
 
 /// A record that is written once more.
 fn rewrite(Transfer { meta, content }: Transfer) -> WriteKind {
@@ -80,54 +78,32 @@ impl Engine {
         version: Version,
         acks: &mut Acks,
     ) -> Result<(), Failure> {
-        let hash = self.hot.ram.hash(space, key);
-        let room_deadline = Instant::now() + ROOM_WAIT;
-        let mut read: Option<(Ticket, BelowRam)> = None;
-        for _ in 0..FETCHES_MAX {
-            let ticket;
-            let logged = {
-                let mut shard = self.hot.ram.lock(hash);
-                ticket = self.hot.ticket(hash);
-                let newest = match shard.find(hash, space, key) {
-                    Some(slot) => Some(BelowRam::Known(in_ram(&shard.get(slot)))),
-                    // No write came between.
-                    None => match &read {
-                        Some((then, newest)) if *then == ticket => Some(newest.clone()),
-                        _ => None,
-                    },
-                };
-                match newest {
-                    None => None,
-                    Some(BelowRam::Known(transfer)) => {
-                        let write = Write {
-                            space,
-                            key: Bytes::copy_from_slice(key),
-                            kind: rewrite(transfer),
-                            ack: None,
-                        };
-                        // Under the lock: no other write of the key overtakes it.
-                        Some(self.enqueue(write, acks))
-                    }
-                    Some(BelowRam::Unknown) if self.hot.flushes.is_visible(space, version) => {
-                        // What the other owners have of it must not stay behind an older copy.
-                        let key = (hash, space, key);
-                        Some(self.remove_key(&mut shard, key, version, acks))
-                    }
-                    Some(BelowRam::InBucket(_) | BelowRam::Unknown) => Some(Ok(())),
-                }
+        let at = (self.hot.ram.hash(space, key), space, key);
+        let ask = || self.find_below(space, key);
+        self.act_on_newest(at, ask, |shard, newest: Newest<&BelowRam>| {
+            let newest = match newest {
+                Newest::InRam(slot) => BelowRam::Known(in_ram(&shard.get(slot))),
+                Newest::Below(newest) => newest.clone(),
             };
-            match logged {
-                None => read = Some((ticket, self.find_below(space, key).await?)),
-                Some(Ok(())) => return Ok(()),
-                Some(Err(Refused::Full(cost))) => {
-                    if !self.wait_for_room(cost, room_deadline).await {
-                        return Err(Failure::Busy);
-                    }
+            match newest {
+                BelowRam::Known(transfer) => {
+                    let write = Write {
+                        space,
+                        key: Bytes::copy_from_slice(key),
+                        kind: rewrite(transfer),
+                        ack: None,
+                    };
+                    // Under the lock: no other write of the key overtakes it.
+                    self.enqueue(write, acks)
                 }
-                Some(Err(Refused::Failed(failure))) => return Err(failure),
+                // What the other owners have of it must not stay behind an older copy.
+                BelowRam::Unknown if !self.has_flushed(space, version) => {
+                    self.remove_key(shard, at, version, acks)
+                }
+                BelowRam::InBucket(_) | BelowRam::Unknown => Ok(()),
             }
-        }
-        Err(Failure::Busy)
+        })
+        .await
     }
 }
 

@@ -1,7 +1,7 @@
 //! Pages of the entries of some slots: all of them, or what has changed since a mark.
 
 use fonn_base::entry::Space;
-use fonn_disk_tier::{DiskError, Mark, SlotPage};
+use fonn_disk_tier::{DiskError, Mark, SlotLimits, SlotPage};
 use fonn_proto::Failure;
 use fonn_proto::peer::SlotSet;
 use thiserror::Error;
@@ -99,7 +99,11 @@ impl Engine {
             }
             None => return Err(BAD_CURSOR.into()),
         };
-        let found = disk.scan_slots(slots, since, after, PAGE_KEYS_MAX).await?;
+        let limits = SlotLimits {
+            keys: PAGE_KEYS_MAX,
+            bytes: len_max,
+        };
+        let found = disk.scan_slots(slots, since, after, limits).await?;
         let SlotPage { keys, last } = found;
         page.next = last.map_or_else(Vec::new, |(space, key)| position(space, &key));
         for (space, key) in keys {

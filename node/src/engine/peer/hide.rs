@@ -10,19 +10,17 @@
 //! to V would be hidden as well. If nothing above V was forgotten, the key is truly unknown, and
 //! [`Engine::put_copy`] takes any version.
 
-use std::time::Instant;
-
 use bytes::Bytes;
 use fonn_base::entry::Space;
-use fonn_disk_tier::{DiskTier, ERASED, SlotPage};
+use fonn_disk_tier::{DiskTier, ERASED, SlotLimits, SlotPage};
 use fonn_proto::peer::SlotSet;
 use fonn_proto::placement::slot;
 use fonn_proto::{Failure, Version, peer};
 
 use super::feed::failure_of;
 use super::{PAGE_KEYS_MAX, PutError};
-use crate::engine::commit::Refused;
-use crate::engine::{Acks, Engine, FETCHES_MAX, ROOM_WAIT, Ticket};
+use crate::engine::newest::Newest;
+use crate::engine::{Acks, Engine};
 
 /// Keys that are hidden before their writes are waited for.
 const STEP_KEYS: usize = 256;
@@ -51,7 +49,7 @@ impl Engine {
         if let Some(disk) = &self.disk {
             // What is dropped from now on is known by its versions.
             disk.keep_tombstones();
-            self.settle();
+            self.settle_all();
             // What is in RAM only is on disk then.
             disk.barrier().await;
             self.hide_on_disk(disk, slots, up_to).await?;
@@ -94,9 +92,13 @@ impl Engine {
         slots: &SlotSet,
         up_to: Version,
     ) -> Result<(), Failure> {
+        let limits = SlotLimits {
+            keys: PAGE_KEYS_MAX,
+            bytes: usize::MAX,
+        };
         let mut after = None;
         loop {
-            let page = disk.scan_slots(slots, None, after, PAGE_KEYS_MAX).await;
+            let page = disk.scan_slots(slots, None, after, limits).await;
             let SlotPage { keys, last } = page.map_err(|error| failure_of(&error))?;
             for keys in keys.chunks(STEP_KEYS) {
                 self.hide_step(keys, up_to).await?;
@@ -158,49 +160,30 @@ impl Engine {
         up_to: Version,
         acks: &mut Acks,
     ) -> Result<(), Failure> {
-        let hash = self.hot.ram.hash(space, key);
-        let room_deadline = Instant::now() + ROOM_WAIT;
-        let mut read: Option<(Ticket, Option<Version>)> = None;
-        for _ in 0..FETCHES_MAX {
-            let ticket;
-            let refused = {
-                let mut shard = self.hot.ram.lock(hash);
-                ticket = self.hot.ticket(hash);
-                let newest = match (shard.find(hash, space, key), read) {
-                    (Some(slot), _) => Some(Some(shard.get(slot).meta.version)),
-                    // No write came between.
-                    (None, Some((then, newest))) if then == ticket => Some(newest),
-                    (None, _) => None,
-                };
-                match newest {
-                    None => None,
-                    Some(Some(version)) if version != ERASED && version <= up_to => {
-                        match self.remove_key(&mut shard, (hash, space, key), ERASED, acks) {
-                            Ok(()) => return Ok(()),
-                            Err(refused) => Some(refused),
-                        }
-                    }
-                    Some(_) => return Ok(()),
-                }
-            };
-            match refused {
-                None => {
-                    let Some(disk) = &self.disk else {
-                        return Ok(());
-                    };
-                    // The bucket may know a newer one.
+        let at = (self.hot.ram.hash(space, key), space, key);
+        let ask = || async move {
+            match &self.disk {
+                // The bucket may know a newer one.
+                Some(disk) => {
                     let newest = disk.newest_here(space, key).await;
-                    read = Some((ticket, newest.map_err(|error| failure_of(&error))?));
+                    newest.map_err(|error| failure_of(&error))
                 }
-                Some(Refused::Full(cost)) => {
-                    if !self.wait_for_room(cost, room_deadline).await {
-                        return Err(Failure::Busy);
-                    }
-                }
-                Some(Refused::Failed(failure)) => return Err(failure),
+                None => Ok(None),
             }
-        }
-        Err(Failure::Busy)
+        };
+        self.act_on_newest(at, ask, |shard, newest: Newest<&Option<Version>>| {
+            let newest = match newest {
+                Newest::InRam(slot) => Some(shard.get(slot).meta.version),
+                Newest::Below(newest) => *newest,
+            };
+            match newest {
+                Some(version) if version != ERASED && version <= up_to => {
+                    self.remove_key(shard, at, ERASED, acks)
+                }
+                _ => Ok(()),
+            }
+        })
+        .await
     }
 }
 

@@ -1,5 +1,7 @@
 //! Entries of other members against a map, in any order and across restarts.
 
+mod cutoffs;
+
 use std::collections::HashMap;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -510,7 +512,7 @@ async fn what_was_dropped_with_an_old_generation_does_not_come_back_as_an_older_
     assert_eq!(put(rig.engine(), &entry("k", newer, false)).await, Ok(true));
 }
 
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+pub(in crate::engine) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Notes that a future was woken.
 #[derive(Default)]
@@ -536,7 +538,7 @@ pub(super) async fn poll_until_answered(future: Pin<&mut impl Future>) {
 }
 
 /// A store in `dir` above a bucket.
-pub(super) fn open_above(dir: &Path, bucket: &Arc<FaultStore>) -> Arc<Engine> {
+pub(in crate::engine) fn open_above(dir: &Path, bucket: &Arc<FaultStore>) -> Arc<Engine> {
     let none = CodecChoice::none();
     let options = ColdOptions {
         spill_age: SpillMode::WriteBehind(Duration::from_millis(1)),
@@ -571,7 +573,6 @@ pub(super) fn open_above(dir: &Path, bucket: &Arc<FaultStore>) -> Arc<Engine> {
             options,
             codec: Arc::new(LevelCodec::new(Level::Cold, none, 256)),
             store: Arc::clone(bucket) as Arc<dyn ObjectStore>,
-            retries: Arc::default(),
         }),
         ram_codec: (none, 64),
         clock: Clock::system(),

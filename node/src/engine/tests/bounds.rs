@@ -1,21 +1,19 @@
 //! What one command may cost: lookups, memory, and the time that a shard is locked.
 
 use std::pin::pin;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 
-use fonn_proto::command::STORE_ALL_PAIRS_MAX;
-use fonn_proto::request::ServerOutcome;
+use fonn_proto::batch::ABSENT_STEPS_MAX;
 use fonn_proto::{SetRange, StoreMode};
 
 use super::*;
-use crate::engine::store_all::Blocked;
 
 fn keys(count: usize) -> Vec<String> {
     (0..count).map(|number| format!("k{number}")).collect()
 }
 
-fn pairs(keys: &[String]) -> Vec<(&[u8], &[u8])> {
-    keys.iter().map(|key| (key.as_bytes(), &b"v"[..])).collect()
+fn batch(keys: &[String]) -> Batch<'_> {
+    all_or_none(keys.iter().map(|key| (key.as_str(), &b"v"[..])))
 }
 
 #[tokio::test]
@@ -25,42 +23,26 @@ async fn an_all_or_nothing_store_looks_all_its_keys_up_in_one_round() {
         ..Choice::default()
     });
     let engine = rig.engine();
-    let keys = keys(STORE_ALL_PAIRS_MAX);
-    let pairs = pairs(&keys);
-    {
-        let prepared = engine.pairs(SPACE, &pairs).unwrap();
-        let lookups: Vec<_> = pairs.iter().map(|_| None).collect();
-        let acks = &mut Acks::default();
-        match engine.try_store_all_if_none(SPACE, &prepared, &lookups, acks) {
-            Err(Blocked::Lookup(wanted)) => assert_eq!(wanted.len(), pairs.len()),
-            _ => panic!("RAM knows the keys"),
-        }
-    }
+    let keys = keys(ABSENT_STEPS_MAX);
+    let batch = batch(&keys);
     let lookups = || engine.disk().unwrap().stats().snapshot().reads_missed;
     let mut acks = Acks::default();
-    let stored = engine
-        .store_all_if_none((SPACE, WriterId::NONE), &pairs, &mut acks)
-        .await;
-    assert_eq!(stored, ServerOutcome::Integer(1));
+    let stored = engine.execute_batch(SPACE, &batch, &mut acks).await;
+    assert!(is_stored(&stored));
     assert_eq!(acks.wait().await, []);
-    assert_eq!(lookups(), pairs.len() as u64);
+    assert_eq!(lookups(), keys.len() as u64);
     // One that is there decides, and what others have is of no interest.
     evict_all(engine);
-    let stored = engine
-        .store_all_if_none((SPACE, WriterId::NONE), &pairs, &mut acks)
-        .await;
-    assert_eq!(stored, ServerOutcome::Integer(0));
+    let stored = engine.execute_batch(SPACE, &batch, &mut acks).await;
+    assert!(!is_stored(&stored));
 }
 
 #[tokio::test]
 async fn an_all_or_nothing_store_of_too_many_pairs_is_refused() {
     let rig = Rig::new(Choice::default());
-    let keys = keys(STORE_ALL_PAIRS_MAX + 1);
-    let mut acks = Acks::default();
-    let stored = rig
-        .engine()
-        .store_all_if_none((SPACE, WriterId::NONE), &pairs(&keys), &mut acks)
-        .await;
+    let keys = keys(ABSENT_STEPS_MAX + 1);
+    let (batch, mut acks) = (batch(&keys), Acks::default());
+    let stored = rig.engine().execute_batch(SPACE, &batch, &mut acks).await;
     assert_eq!(stored, ServerOutcome::Failed(Failure::TooLarge));
 }
 
@@ -70,14 +52,9 @@ async fn an_all_or_nothing_store_whose_client_has_gone_stores_nothing() {
     // The disk's thread is rarely so fast that a store does not have to wait for it.
     for round in 0..100 {
         let keys: Vec<_> = keys(10).iter().map(|it| format!("{round}{it}")).collect();
-        let pairs = pairs(&keys);
-        let mut acks = Acks::default();
+        let (batch, mut acks) = (batch(&keys), Acks::default());
         let is_begun = {
-            let mut store = pin!(rig.engine().store_all_if_none(
-                (SPACE, WriterId::NONE),
-                &pairs,
-                &mut acks
-            ));
+            let mut store = pin!(rig.engine().execute_batch(SPACE, &batch, &mut acks));
             let mut cx = Context::from_waker(Waker::noop());
             store.as_mut().poll(&mut cx).is_pending()
         };
@@ -89,6 +66,46 @@ async fn an_all_or_nothing_store_whose_client_has_gone_stores_nothing() {
         }
     }
     panic!("no store had to wait");
+}
+
+/// Its client may go at each wait, and the other owners have not heard of it then.
+#[tokio::test]
+async fn an_all_or_nothing_store_that_has_stored_does_not_wait_again() {
+    let rig = Rig::new(Choice {
+        ram_bytes: 8 << 20,
+        has_disk: false,
+        ..Choice::default()
+    });
+    let keys = keys(ABSENT_STEPS_MAX);
+    let (batch, mut acks) = (batch(&keys), Acks::default());
+    let mut store = pin!(rig.engine().execute_batch(SPACE, &batch, &mut acks));
+    let mut cx = Context::from_waker(Waker::noop());
+    let stored = loop {
+        match store.as_mut().poll(&mut cx) {
+            Poll::Ready(stored) => break stored,
+            Poll::Pending => assert_eq!(rig.get(&keys[0]).await, None),
+        }
+    };
+    assert!(is_stored(&stored));
+}
+
+#[tokio::test]
+async fn an_all_or_nothing_store_with_a_value_that_is_too_large_stores_nothing() {
+    for has_disk in [true, false] {
+        let rig = Rig::new(Choice {
+            has_disk,
+            ..Choice::default()
+        });
+        let long = vec![7; VALUE_LEN_MAX + 1];
+        let batch = all_or_none([("a", &b"v"[..]), ("b", &long), ("c", b"v")]);
+        let mut acks = Acks::default();
+        let stored = rig.engine().execute_batch(SPACE, &batch, &mut acks).await;
+        assert_eq!(stored, ServerOutcome::Failed(Failure::TooLarge));
+        acks.wait().await;
+        for key in ["a", "b", "c"] {
+            assert_eq!(rig.get(key).await, None, "{key}, disk: {has_disk}");
+        }
+    }
 }
 
 fn append<'a>(key: &'a str, value: &'a [u8]) -> Command<'a> {

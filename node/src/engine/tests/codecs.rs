@@ -1,7 +1,7 @@
 //! Values in the codecs of their levels: what counts, and what changes them.
 
 use super::*;
-use fonn_proto::StoreMode;
+use fonn_proto::{Arith, ArithOp, StoreMode};
 
 /// Bytes that shrink, different for each seed.
 fn text(seed: u64, len: usize) -> Vec<u8> {
@@ -125,6 +125,33 @@ fn what_is_appended_or_prepended_gets_the_codec_of_fresh_values_wherever_it_was(
             disk.compact_all().await;
             evict_all(rig.engine());
             assert_eq!(rig.get("key").await, Some(expected), "{fresh} {last}");
+        }
+    });
+}
+
+#[test]
+fn a_value_that_is_too_long_for_a_number_is_not_decoded_to_be_refused() {
+    block_on(async {
+        let rig = Rig::new(Choice {
+            has_disk: false,
+            ram_codec: "lz4".parse().unwrap(),
+            ..Choice::default()
+        });
+        rig.set("key", &vec![b'1'; 20_000]).await;
+        let located = rig.engine().locate_in_ram(SPACE, b"key").unwrap();
+        assert_eq!(located.form.unwrap().codec, "lz4");
+        for op in [ArithOp::Float(1.0), ArithOp::Increment(1)] {
+            let arith = Command::Arith(Arith {
+                key: b"key",
+                op,
+                initial: None,
+                absent_is_zero: true,
+                touch: None,
+                compare: None,
+                new_version: None,
+            });
+            let attempt = rig.attempt(&arith, None);
+            assert!(matches!(attempt, Attempt::Done(Outcome::NotANumber, _)));
         }
     });
 }

@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 
-use fonn_proto::request::ServerOutcome;
 use fonn_proto::{Arith, ArithOp, Hit, SetRange, StoreMode};
 use proptest::prelude::*;
 
@@ -379,16 +378,21 @@ impl Bench {
             .iter()
             .map(|(key, blob)| (name(*key), blob.bytes()))
             .collect();
-        let slices: Vec<(&[u8], &[u8])> = pairs.iter().map(|(k, v)| (&k[..], &v[..])).collect();
+        let sets = pairs
+            .iter()
+            .map(|(key, value)| Command::Store(Store::set(key, value, 0, ExpirySpec::Never)));
+        let batch = Batch {
+            all_absent: true,
+            steps: sets.map(BatchStep::Command).collect(),
+            ..Batch::default()
+        };
         let engine = self.rig.engine();
         let mut acks = Acks::default();
-        let outcome = engine
-            .store_all_if_none((SPACE, WriterId::NONE), &slices, &mut acks)
-            .await;
+        let outcome = engine.execute_batch(SPACE, &batch, &mut acks).await;
         assert_eq!(acks.wait().await, []);
         let visible = self.model.visible(self.now_ms);
         let is_free = pairs.iter().all(|(key, _)| !visible.contains(key));
-        assert_eq!(outcome, ServerOutcome::Integer(i64::from(is_free)));
+        assert_eq!(is_stored(&outcome), is_free);
         if !is_free {
             return;
         }

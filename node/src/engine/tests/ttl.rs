@@ -1,6 +1,5 @@
 //! Namespaces whose entries live for a bounded time, over RAM and disk.
 
-use fonn_proto::request::ServerOutcome;
 use fonn_proto::{ExpireCondition, SetRange, Touch};
 
 use super::*;
@@ -43,11 +42,9 @@ async fn no_way_of_writing_makes_an_entry_that_outlives_its_namespaces_time() {
         };
         rig.run(&Command::SetRange(range)).await;
         let mut acks = Acks::default();
-        let pairs: [(&[u8], &[u8]); 2] = [(b"pair-1", b"v"), (b"pair-2", b"v")];
-        let stored = engine
-            .store_all_if_none((SPACE, WriterId::NONE), &pairs, &mut acks)
-            .await;
-        assert_eq!(stored, ServerOutcome::Integer(1));
+        let batch = all_or_none([("pair-1", &b"v"[..]), ("pair-2", b"v")]);
+        let stored = engine.execute_batch(SPACE, &batch, &mut acks).await;
+        assert!(is_stored(&stored));
         assert!(acks.wait().await.is_empty());
         // In the middle of its time one is touched: it lives as long again, and no longer.
         rig.clock.advance(Duration::from_millis(TTL_MS / 2));

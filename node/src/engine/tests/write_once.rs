@@ -1,8 +1,5 @@
 //! Namespaces that keep their first values, over RAM and disk.
 
-use fonn_proto::request::ServerOutcome;
-use fonn_proto::{Batch, BatchStep, Failure, WriterId};
-
 use super::*;
 use crate::namespaces::Known;
 
@@ -53,13 +50,26 @@ async fn all_other_changes_are_refused_whether_or_not_there_is_an_entry() {
         );
     }
     let batch = Batch {
-        watched: Vec::new(),
         steps: vec![BatchStep::Command(set("k", b"second"))],
-        base: None,
-        writer: WriterId::NONE,
+        ..Batch::default()
     };
     let mut acks = Acks::default();
     let outcome = rig.engine().execute_batch(SPACE, &batch, &mut acks).await;
     assert_eq!(outcome, ServerOutcome::Failed(Failure::ReadOnly));
     assert_eq!(rig.get("k").await.as_deref(), Some(&b"first"[..]));
+}
+
+#[tokio::test]
+async fn a_batch_that_needs_its_keys_absent_stores_first_values_alone() {
+    let rig = Rig::new(Choice::default());
+    keep(&rig, true);
+    let mut acks = Acks::default();
+    for (keys, is_first) in [(["a", "b"], true), (["b", "c"], false)] {
+        let batch = all_or_none(keys.map(|key| (key, &b"v"[..])));
+        let outcome = rig.engine().execute_batch(SPACE, &batch, &mut acks).await;
+        assert_eq!(is_stored(&outcome), is_first, "{keys:?}");
+        assert!(acks.wait().await.is_empty());
+        evict_all(rig.engine());
+    }
+    assert_eq!(rig.get("c").await, None);
 }

@@ -3,6 +3,7 @@
 use fonn_proto::peer::SlotSet;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use fonn_base::clock::Clock;
 use fonn_base::tasks::Tasks;

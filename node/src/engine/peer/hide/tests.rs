@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::task::{Context, Waker};
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use fonn_base::clock::Clock;
 use fonn_base::tasks::Tasks;
