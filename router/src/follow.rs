@@ -1,16 +1,21 @@
-//! Following the topology that a router applies.
+//! Following the topology that a router applies, and the users that members agreed on.
 //!
-//! The router keeps a stream open at two members (`streams`), and applies the newest topology that
-//! either tells. A silent member ends its stream within a second
+//! The router keeps a stream open at two members (`streams`), and applies the newest topology and
+//! the newest users that either tells. A silent member ends its stream within a second
 //! ([`Liveness::Member`](fonn_admin::Liveness::Member)). The last topology stays in force
 //! while no member is heard.
+//!
+//! Answers of members tell the router of a newer topology, but not of newer users. So a router that
+//! follows users has one of its streams go on to another member every ten seconds.
 
 mod streams;
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fonn_admin::{Channel, ChannelError};
+use fonn_auth::Authenticator;
 use fonn_auth::tls::Tls;
 use fonn_base::random::SplitMix64;
 use fonn_forward::{Map, Topology, TopologyError};
@@ -21,6 +26,7 @@ use parking_lot::Mutex;
 use thiserror::Error;
 
 use self::streams::{STREAMS, Streams};
+use crate::users;
 
 /// How long a member may take to accept a connection, and to send the topology first.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
@@ -31,6 +37,12 @@ const BEHIND_MAX: Duration = Duration::from_millis(500);
 
 /// How long a stream waits for a member that no other stream follows.
 const IDLE: Duration = Duration::from_secs(1);
+
+/// How long the last stream follows a member, if the router follows users.
+const TURN: Duration = Duration::from_secs(10);
+
+/// Largest message that a member may send: a topology with the users.
+const MESSAGE_LEN_MAX: usize = 8 << 20;
 
 /// Why a stream ended.
 #[derive(Debug, Error)]
@@ -50,6 +62,9 @@ pub enum FollowError {
     /// Other members apply a newer topology.
     #[error("the member has not heard of the newest topology")]
     Behind,
+    /// Another member is followed in turn.
+    #[error("another member is followed in turn")]
+    Turn,
     /// The topology breaks an invariant.
     #[error(transparent)]
     Topology(#[from] TopologyError),
@@ -60,6 +75,8 @@ pub enum FollowError {
 pub struct Follower {
     map: Arc<Map>,
     tls: Option<Arc<Tls>>,
+    /// The users of the router, if they follow those that members agreed on.
+    users: Option<Arc<Authenticator>>,
     streams: Mutex<Streams>,
 }
 
@@ -76,11 +93,18 @@ pub struct Freshness {
 
 impl Follower {
     /// Follows the members named `seeds` (HOST:PORT of cluster listeners) and those in the topology
-    /// that they tell. With `tls`, under TLS.
+    /// that they tell. With `tls`, under TLS, and `users` take over what members agreed on. Without
+    /// `tls` they do not, since any process could pose as a member.
     #[must_use]
-    pub fn new(map: Arc<Map>, seeds: Vec<String>, tls: Option<Arc<Tls>>) -> Arc<Self> {
+    pub fn new(
+        map: Arc<Map>,
+        seeds: Vec<String>,
+        tls: Option<Arc<Tls>>,
+        users: Option<Arc<Authenticator>>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             map,
+            users: users.filter(|_| tls.is_some()),
             tls,
             streams: Mutex::new(Streams::new(seeds, Instant::now())),
         })
@@ -148,13 +172,17 @@ impl Follower {
         index: usize,
         address: &str,
     ) -> Result<std::convert::Infallible, FollowError> {
-        let cluster = self.streams.lock().cluster();
-        let request = v1::MapRequest { cluster };
+        let mut turn = pin!(self.turn(index));
+        let request = v1::MapRequest {
+            cluster: self.streams.lock().cluster(),
+            with_users: self.users.is_some(),
+        };
         let begin = async {
             let tls = self.tls.as_ref();
             let channel = Channel::connect_to_member(address, tls, ANSWER_TIMEOUT).await?;
             let origin = channel.origin();
-            let mut client = MembersClient::with_origin(channel, origin);
+            let client = MembersClient::with_origin(channel, origin);
+            let mut client = client.max_decoding_message_size(MESSAGE_LEN_MAX);
             let mut told = client.map(request).await?.into_inner();
             let first = told.message().await?;
             Ok::<_, FollowError>((told, first))
@@ -162,18 +190,37 @@ impl Follower {
         let begun = tokio::time::timeout(ANSWER_TIMEOUT, begin).await;
         let (mut told, mut next) = begun.map_err(|_| FollowError::Timeout(ANSWER_TIMEOUT))??;
         loop {
-            self.take(index, &next.ok_or(FollowError::Ended)?)?;
+            self.take(index, next.ok_or(FollowError::Ended)?).await?;
             // It may be long until something changes. Pings end the stream of a silent member, and
             // answers of other members tell of one that is behind.
             next = tokio::select! {
                 next = told.message() => next?,
                 () = self.map.behind(BEHIND_MAX) => return Err(FollowError::Behind),
+                () = &mut turn => return Err(FollowError::Turn),
             };
         }
     }
 
-    /// Takes what a member told.
-    fn take(&self, index: usize, told: &v1::ClusterMap) -> Result<(), FollowError> {
+    /// Waits until a stream should go on to another member. Only the last stream ever does, and
+    /// only where users are followed.
+    async fn turn(&self, index: usize) {
+        if self.users.is_none() || index + 1 < STREAMS {
+            return std::future::pending().await;
+        }
+        loop {
+            tokio::time::sleep(TURN).await;
+            if self.streams.lock().may_turn(index) {
+                return;
+            }
+        }
+    }
+
+    /// Takes what a member told: the users first, so that a router with a topology knows them.
+    async fn take(&self, index: usize, mut told: v1::ClusterMap) -> Result<(), FollowError> {
+        if let (Some(users), Some(told)) = (&self.users, told.users.take()) {
+            users::replicate(users, told).await;
+        }
+        let told = &told;
         let epoch = told.epoch;
         // The other stream may have told it.
         let is_known = self.map.topology().is_some_and(|it| it.epoch() >= epoch);
@@ -215,6 +262,7 @@ mod tests {
             epoch,
             replicas: 1,
             owners: rows::encode((0..SLOT_COUNT).map(|_| Owners::new(&[0]))),
+            users: None,
             members: vec![
                 member("a", 1, v1::MemberState::Active, 100),
                 member("b", 2, v1::MemberState::Draining, 0),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use fonn_base::clock::Clock;
 use fonn_forward::{Flush, Target};
 use fonn_proto::request::{ServerOutcome, StatsKind};
-use fonn_proto::{Batch, Failure, ServerCommand, Space, WriterId, placement};
+use fonn_proto::{Batch, Failure, ServerCommand, Space, WriterId};
 use fonn_server::{Client, KEYS_PAGE, KeyGatherer, all_immutable};
 use futures_util::future::join_all;
 
@@ -86,10 +86,6 @@ pub async fn execute(
             count,
         } => scan(router, client.space, *cursor, *pattern, *count).await,
         ServerCommand::RandomKey => random_key(router, client.space).await,
-        ServerCommand::StoreAllIfNone(pairs) => {
-            let keys = pairs.iter().map(|(key, _)| placement::slot(key));
-            store_all(router, client, command, keys).await
-        }
         ServerCommand::ClientInfo => {
             ServerOutcome::Text(format!("id={} addr={}", client.id, client.peer))
         }
@@ -271,7 +267,11 @@ async fn keys(router: &Router, space: Space, pattern: &[u8]) -> ServerOutcome {
 /// another one is asked once the topology says which.
 async fn carry_out(router: &Router, space: Space, batch: Batch<'_>) -> ServerOutcome {
     let Some(slot) = batch.slot() else {
-        return ServerOutcome::CrossSlot;
+        return match batch.all_absent {
+            // No member could be asked that is the primary of all.
+            true => ServerOutcome::Failed(Failure::Unavailable),
+            false => ServerOutcome::CrossSlot,
+        };
     };
     let place = (space, batch.writer);
     let command = ServerCommand::Atomic(batch);
@@ -310,22 +310,6 @@ async fn random_key(router: &Router, space: Space) -> ServerOutcome {
     let mut random = fonn_base::random::SplitMix64::from_entropy();
     let at = random.below(keys.len() as u64) as usize;
     ServerOutcome::Key(Some(keys.swap_remove(at)))
-}
-
-/// All or nothing works on one member: the keys have to be of one slot, as in Redis Cluster.
-async fn store_all(
-    router: &Router,
-    client: Client<'_>,
-    command: &ServerCommand<'_>,
-    mut slots: impl Iterator<Item = u16>,
-) -> ServerOutcome {
-    match slots.next() {
-        // Once: a member that says it is busy may have stored them.
-        Some(slot) if slots.all(|other| other == slot) => {
-            ask_owner(router, (client.space, client.writer), slot, command).await
-        }
-        _ => ServerOutcome::Failed(Failure::Unavailable),
-    }
 }
 
 #[cfg(test)]

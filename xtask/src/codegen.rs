@@ -108,7 +108,6 @@ fn with_json(builder: Builder) -> Builder {
         ("User.source", "json::user_source"),
         ("PutUserRequest.role", "json::role"),
         ("Setting.origin", "json::setting_origin"),
-        ("ClusterUser.role", "json::role"),
     ]);
     let mut builder = builder
         .type_attribute(".fonn.v1", "#[derive(serde::Serialize)]")

@@ -73,7 +73,7 @@ fn scrape_router() -> Result<String> {
     let metrics = Metrics::new();
     process::register(&metrics, &Clock::system());
     let map = Arc::new(Map::default());
-    let follower = Follower::new(Arc::clone(&map), Vec::new(), None);
+    let follower = Follower::new(Arc::clone(&map), Vec::new(), None, None);
     let shared = fonn_router::cli::shared(
         &config,
         InForce::default(),

@@ -19,7 +19,7 @@ use fonn_cold_tier::{Announcement, ColdTier};
 use fonn_proto::grpc::v1::{AnnounceRequest, AnnouncedWriter};
 
 use super::detector::ANSWER_DEADLINE;
-use super::participant::{Participant, client};
+use super::participant::Participant;
 use super::types::RaftId;
 
 /// How often a member tells what it told already.
@@ -94,12 +94,11 @@ async fn send(
         region,
         writers,
     };
-    let call = |channel| async move { client(channel).announce(request).await };
-    let told = participant
-        .peers
-        .call(&address, ANSWER_DEADLINE, call)
-        .await;
-    if let Err(error) = told {
+    let peers = &participant.peers;
+    let told = peers.call(&address, ANSWER_DEADLINE, |mut member| async move {
+        member.announce(request).await
+    });
+    if let Err(error) = told.await {
         tracing::debug!(address, %error, "a member cannot be told of segments");
     }
     raft_id

@@ -9,10 +9,10 @@ use openraft::ServerState;
 use tokio::task::JoinSet;
 
 use fonn_base::random::SplitMix64;
-use fonn_proto::grpc::v1::PreVoteRequest;
+use fonn_proto::grpc::v1::RaftKind;
 
 use super::election::{Timer, Turn, is_majority};
-use super::network::{PAYLOAD_VERSION, client, json};
+use super::network;
 use super::participant::Participant;
 use super::types::{Metrics, RaftId};
 
@@ -66,9 +66,7 @@ async fn is_wanted(participant: &Arc<Participant>, metrics: &Metrics) -> bool {
     if is_majority(configs, &yes) {
         return true;
     }
-    let Ok(last_log) = json(&participant.log.last()) else {
-        return false;
-    };
+    let last_log = participant.log.last();
     let voters: BTreeSet<RaftId> = membership.voter_ids().collect();
     let mut asked = JoinSet::new();
     for voter in voters {
@@ -79,16 +77,18 @@ async fn is_wanted(participant: &Arc<Participant>, metrics: &Metrics) -> bool {
             continue;
         }
         let address = node.addr.clone();
-        let request = PreVoteRequest {
-            ends: Some(participant.identity.belonging().ends(voter)),
-            version: PAYLOAD_VERSION,
-            last_log: last_log.clone(),
+        let ends = participant.identity.belonging().ends(voter);
+        let Ok(request) = network::request(ends, RaftKind::PreVote, &last_log) else {
+            return false;
         };
         let peers = participant.peers.clone();
         asked.spawn(async move {
-            let call = |channel| async move { client(channel).pre_vote(request).await };
-            let answer = peers.call(&address, ANSWER_DEADLINE, call).await;
-            answer.is_ok_and(|answer| answer.granted).then_some(voter)
+            let answer = peers.call(&address, ANSWER_DEADLINE, |mut member| async move {
+                member.raft(request).await
+            });
+            let answer = answer.await.ok()?;
+            let granted: bool = serde_json::from_slice(&answer.payload).ok()?;
+            granted.then_some(voter)
         });
     }
     while let Some(answer) = asked.join_next().await {

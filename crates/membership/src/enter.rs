@@ -13,7 +13,7 @@ use fonn_proto::grpc::v1::JoinRequest;
 
 use super::Start;
 use super::identity;
-use super::participant::{Participant, client};
+use super::participant::Participant;
 use super::state::Change;
 
 /// How long one member has for its answer.
@@ -119,8 +119,11 @@ async fn announce(participant: &Arc<Participant>, addresses: &[String]) -> Resul
             forwarded: false,
             newest_version: participant.newest_version(),
         };
-        let call = |channel| async move { client(channel).join(request).await };
-        match participant.peers.call(&address, JOIN_DEADLINE, call).await {
+        let peers = &participant.peers;
+        let joined = peers.call(&address, JOIN_DEADLINE, |mut member| async move {
+            member.join(request).await
+        });
+        match joined.await {
             Ok(response) => return Ok(response.cluster),
             Err(status) => last = format!("{address}: {}", status.message()),
         }

@@ -17,7 +17,7 @@ use super::ChangeError;
 use super::detector::{ANSWER_DEADLINE, Detector, PERIOD};
 use super::lease::{Grants, Role};
 use super::member::Member;
-use super::participant::{Participant, client, leads};
+use super::participant::{Participant, leads};
 use super::state::{Change, State};
 use super::types::RaftId;
 
@@ -100,11 +100,11 @@ async fn ping(participant: Arc<Participant>, raft_id: RaftId, address: String) -
         is_leading: role.promises(),
         epoch,
     };
-    let call = |channel| async move { client(channel).ping(request).await };
-    let answer = participant
-        .peers
-        .call(&address, ANSWER_DEADLINE, call)
-        .await;
+    let peers = &participant.peers;
+    let answer = peers.call(&address, ANSWER_DEADLINE, |mut member| async move {
+        member.ping(request).await
+    });
+    let answer = answer.await;
     if let Ok(answer) = &answer {
         participant.hear_version(raft_id, answer.version);
         // One that comes later, to a process that was stopped, promises nothing: others may lead by

@@ -80,7 +80,6 @@ use fonn_base::random::SplitMix64;
 use fonn_base::tasks::{OnShutdown, Tasks};
 use fonn_cold_tier::ColdTier;
 use fonn_proto::grpc::v1::members_server::MembersServer;
-use fonn_proto::grpc::v1::raft_server::RaftServer;
 
 use detector::Detector;
 use identity::Identity;
@@ -92,7 +91,7 @@ use member::MemberInfo;
 use minor_version::MinorVersion;
 use network::Network;
 use participant::{Participant, leads};
-use peers::{MESSAGE_LEN_MAX, Peers};
+use peers::{MAP_LEN_MAX, MESSAGE_LEN_MAX, Peers};
 use service::Service;
 use state::{Change, State};
 use state_machine::StateMachine;
@@ -630,15 +629,10 @@ async fn serve(
     participant: Arc<Participant>,
     incoming: ReceiverStream<io::Result<listen::Guarded>>,
 ) {
-    let service = Service(Arc::clone(&participant));
-    let raft = RaftServer::new(service.clone())
+    let members = MembersServer::new(Service(Arc::clone(&participant)))
         .max_decoding_message_size(MESSAGE_LEN_MAX)
-        .max_encoding_message_size(MESSAGE_LEN_MAX);
-    let members = MembersServer::new(service)
-        .max_decoding_message_size(MESSAGE_LEN_MAX)
-        .max_encoding_message_size(MESSAGE_LEN_MAX);
-    let routes = participant.options.services.clone();
-    let routes = routes.add_service(raft).add_service(members);
+        .max_encoding_message_size(MAP_LEN_MAX);
+    let routes = participant.options.services.clone().add_service(members);
     let served = Server::builder()
         .max_concurrent_streams(STREAMS_MAX)
         .http2_keepalive_interval(Some(listen::TEST_PERIOD))

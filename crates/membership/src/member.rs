@@ -143,4 +143,10 @@ impl Member {
     pub const fn is_down(&self) -> bool {
         matches!(self.status, Status::Down)
     }
+
+    /// Whether it is declared down after it was up. A member that has just joined is down too.
+    #[must_use]
+    pub const fn has_failed(&self) -> bool {
+        self.is_down() && self.started > 0
+    }
 }

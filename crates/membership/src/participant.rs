@@ -15,7 +15,6 @@ use fonn_base::hlc::{COUNTER_BITS, Hlc};
 use fonn_base::pool::BlockingPool;
 use fonn_base::tasks::{OnShutdown, Tasks};
 use fonn_proto::grpc::v1::ProposeRequest;
-use fonn_proto::grpc::v1::members_client::MembersClient;
 
 use super::detector::Detector;
 use super::election::defended;
@@ -26,7 +25,7 @@ use super::log_store::LogStore;
 use super::map::Map;
 use super::member::{Member, MemberInfo, Phase};
 use super::network::{PAYLOAD_VERSION, json};
-use super::peers::{MESSAGE_LEN_MAX, Peers};
+use super::peers::Peers;
 use super::state::{Change, Outcome, Refusal, State};
 use super::state_machine::Past;
 use super::types::{LogId, Metrics, Raft, RaftId};
@@ -212,8 +211,10 @@ impl Participant {
                     version: PAYLOAD_VERSION,
                     change: json(change).map_err(refused_or_unavailable)?,
                 };
-                let call = |channel| async move { client(channel).propose(request).await };
-                let answer = self.peers.call(&address, left, call).await;
+                let call = self.peers.call(&address, left, |mut leader| async move {
+                    leader.propose(request).await
+                });
+                let answer = call.await;
                 Ok(answer.map_err(refused_or_unavailable)?.epoch)
             }
         }
@@ -236,7 +237,7 @@ impl Participant {
             return Err(ChangeError::Refused(why));
         }
         if let Change::Sync { raft_id, .. } = &change {
-            self.check_answers(*raft_id)?;
+            self.check_return(*raft_id)?;
         }
         if let Change::ExtendVersions { ceiling } = &change {
             self.check_ceiling(*ceiling)?;
@@ -274,12 +275,18 @@ impl Participant {
         }
     }
 
-    /// Refuses, as the leader, that a member is back which has not answered for long enough.
-    fn check_answers(&self, raft_id: RaftId) -> Result<(), ChangeError> {
+    /// Refuses, as the leader, the return of a member that has not answered for long enough, or
+    /// whose client address another member has. The member asks again and again, and the log is to
+    /// have no entry for each request.
+    fn check_return(&self, raft_id: RaftId) -> Result<(), ChangeError> {
         let state = self.state();
+        let Some(member) = state.by_raft_id(raft_id) else {
+            return Ok(());
+        };
+        let free = state.check_address(&member.info);
+        free.map_err(|refusal| ChangeError::Refused(refusal.to_string()))?;
         // A member that has just joined has not failed.
-        let has_failed = |it: &&Member| it.is_down() && it.started > 0;
-        if let Some(member) = state.by_raft_id(raft_id).filter(has_failed)
+        if member.has_failed()
             && raft_id != self.raft_id()
             && self.detector.lock().is_down(raft_id, true, Instant::now())
         {
@@ -408,15 +415,6 @@ impl Drop for Leaving<'_> {
 pub(super) fn leads(metrics: &Metrics) -> bool {
     let fresh = |millis| Duration::from_millis(millis) <= QUORUM_FRESH;
     metrics.state == ServerState::Leader && metrics.millis_since_quorum_ack.is_some_and(fresh)
-}
-
-/// The client of the service over a connection.
-pub(super) fn client(
-    channel: tonic::transport::Channel,
-) -> MembersClient<tonic::transport::Channel> {
-    MembersClient::new(channel)
-        .max_decoding_message_size(MESSAGE_LEN_MAX)
-        .max_encoding_message_size(MESSAGE_LEN_MAX)
 }
 
 fn refused_or_unavailable(status: Status) -> ChangeError {

@@ -18,8 +18,13 @@ use tonic::codegen::http::Uri;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Response, Status};
 
+use fonn_proto::grpc::v1::members_client::MembersClient;
+
 /// Largest message of the services between members, in bytes.
 pub(super) const MESSAGE_LEN_MAX: usize = 4 << 20;
+/// Largest message that a router is sent: a map with the users, whose records alone may have as
+/// much as another message.
+pub(super) const MAP_LEN_MAX: usize = 2 * MESSAGE_LEN_MAX;
 /// Most connections that are kept; past it all are made anew.
 const CONNECTIONS_MAX: usize = 1024;
 /// A connection is made in this time or given up.
@@ -60,16 +65,16 @@ impl Peers {
         &self,
         address: &str,
         deadline: Duration,
-        call: impl FnOnce(Channel) -> F,
+        call: impl FnOnce(MembersClient<Channel>) -> F,
     ) -> Result<T, Status>
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
-        let channel = self.channel(address)?;
+        let client = client(self.channel(address)?);
         let call = async {
             #[cfg(test)]
             self.faults.pass(address).await;
-            call(channel).await
+            call(client).await
         };
         match tokio::time::timeout(deadline, call).await {
             Ok(answer) => Ok(answer?.into_inner()),
@@ -105,6 +110,13 @@ impl Peers {
         channels.insert(address.to_owned(), channel.clone());
         Ok(channel)
     }
+}
+
+/// The client of a member over a connection.
+pub(super) fn client(channel: Channel) -> MembersClient<Channel> {
+    MembersClient::new(channel)
+        .max_decoding_message_size(MESSAGE_LEN_MAX)
+        .max_encoding_message_size(MESSAGE_LEN_MAX)
 }
 
 /// Makes a member's connections under TLS, as often as they are needed.

@@ -14,14 +14,13 @@ use tonic::{Request, Response, Status};
 
 use fonn_proto::grpc::v1;
 use fonn_proto::grpc::v1::members_server::Members;
-use fonn_proto::grpc::v1::raft_server::Raft;
 use fonn_proto::placement::rows;
 
 use super::election::Voter;
 use super::map::Map;
 use super::member::MemberInfo;
 use super::network::{json, parse};
-use super::participant::{Participant, client};
+use super::participant::Participant;
 use super::snapshot;
 use super::state::Change;
 use super::types::{LogId, TypeConfig};
@@ -35,90 +34,26 @@ const CHANGE_DEADLINE: Duration = Duration::from_secs(3);
 pub(super) struct Service(pub(super) Arc<Participant>);
 
 #[tonic::async_trait]
-impl Raft for Service {
-    async fn append(
-        &self,
-        request: Request<v1::RaftRequest>,
-    ) -> Result<Response<v1::RaftResponse>, Status> {
-        let request = request.into_inner();
-        self.0.identity.belonging().check(request.ends.as_ref())?;
-        let append: AppendEntriesRequest<TypeConfig> = parse(request.version, &request.payload)?;
-        let result = self.0.raft.append_entries(append).await;
-        if matches!(&result, Ok(response) if !matches!(response, AppendEntriesResponse::HigherVote(_)))
-        {
-            self.0.hear_leader();
-        }
-        answer(&result)
-    }
-
-    async fn vote(
-        &self,
-        request: Request<v1::RaftRequest>,
-    ) -> Result<Response<v1::RaftResponse>, Status> {
-        let request = request.into_inner();
-        self.0.identity.belonging().check(request.ends.as_ref())?;
-        let mut vote: VoteRequest<u64> = parse(request.version, &request.payload)?;
-        // Raft compares with all of the log, and is told what suffices where less is to be
-        // defended. If the log grows meanwhile, it does not suffice any more.
-        let last_log = self.0.log.last();
-        if vote.last_log_id >= self.0.defended().await {
-            vote.last_log_id = vote.last_log_id.max(last_log);
-        }
-        answer(&self.0.raft.vote(vote).await)
-    }
-
-    async fn pre_vote(
-        &self,
-        request: Request<v1::PreVoteRequest>,
-    ) -> Result<Response<v1::PreVoteResponse>, Status> {
-        let request = request.into_inner();
-        self.0.identity.belonging().check(request.ends.as_ref())?;
-        let candidate: Option<LogId> = parse(request.version, &request.last_log)?;
-        let voter = Voter {
-            heard: self.0.heard(&self.0.metrics()),
-            last_log: self.0.defended().await,
-        };
-        let granted = voter.would_vote(candidate, Instant::now());
-        Ok(Response::new(v1::PreVoteResponse { granted }))
-    }
-
-    async fn snapshot(
-        &self,
-        request: Request<v1::SnapshotRequest>,
-    ) -> Result<Response<v1::RaftResponse>, Status> {
-        let request = request.into_inner();
-        self.0.identity.belonging().check(request.ends.as_ref())?;
-        // The offset becomes a length in memory.
-        if request.offset.saturating_add(request.data.len() as u64) > snapshot::LEN_MAX {
-            let why = format!("a snapshot is longer than {} bytes", snapshot::LEN_MAX);
-            return Err(Status::invalid_argument(why));
-        }
-        let install = InstallSnapshotRequest {
-            vote: parse(request.version, &request.vote)?,
-            meta: parse(request.version, &request.meta)?,
-            offset: request.offset,
-            data: request.data,
-            done: request.done,
-        };
-        let vote = install.vote;
-        let result = self.0.raft.install_snapshot(install).await;
-        if matches!(&result, Ok(response) if response.vote <= vote) {
-            self.0.hear_leader();
-        }
-        answer(&result)
-    }
-}
-
-/// The result of raft as an answer.
-fn answer(result: &impl serde::Serialize) -> Result<Response<v1::RaftResponse>, Status> {
-    let payload = json(result)?;
-    Ok(Response::new(v1::RaftResponse { payload }))
-}
-
-#[tonic::async_trait]
 impl Members for Service {
-    type MapStream = Messages<v1::ClusterMap>;
-    type UsersStream = Messages<v1::ClusterUsers>;
+    type MapStream = Maps;
+
+    async fn raft(
+        &self,
+        request: Request<v1::RaftRequest>,
+    ) -> Result<Response<v1::RaftResponse>, Status> {
+        let request = request.into_inner();
+        self.0.identity.belonging().check(request.ends.as_ref())?;
+        let payload = match request.kind() {
+            v1::RaftKind::Append => self.append(request).await?,
+            v1::RaftKind::Vote => self.vote(request).await?,
+            v1::RaftKind::PreVote => self.pre_vote(request).await?,
+            v1::RaftKind::Snapshot => self.install_snapshot(request).await?,
+            v1::RaftKind::Unspecified => {
+                return Err(Status::invalid_argument("unknown kind of raft message"));
+            }
+        };
+        Ok(Response::new(v1::RaftResponse { payload }))
+    }
 
     async fn join(
         &self,
@@ -134,9 +69,11 @@ impl Members for Service {
             }
             Some((_, address)) if !request.forwarded => {
                 request.forwarded = true;
-                let call = |channel| async move { client(channel).join(request).await };
                 let peers = &self.0.peers;
-                peers.call(&address, CHANGE_DEADLINE, call).await?;
+                let joined = peers.call(&address, CHANGE_DEADLINE, |mut leader| async move {
+                    leader.join(request).await
+                });
+                joined.await?;
             }
             _ => return Err(no_leader()),
         }
@@ -199,48 +136,86 @@ impl Members for Service {
         &self,
         request: Request<v1::MapRequest>,
     ) -> Result<Response<Self::MapStream>, Status> {
-        let wanted = request.into_inner().cluster;
-        self.0.identity.belonging().check_wanted(wanted)?;
-        let maps = WatchStream::new(self.0.maps.clone())
-            .filter(|map| map.epoch > 0)
-            .map(|map| message(&map));
-        Ok(Response::new(self.until_closed(maps)))
-    }
-
-    async fn users(
-        &self,
-        request: Request<v1::UsersRequest>,
-    ) -> Result<Response<Self::UsersStream>, Status> {
-        let wanted = request.into_inner().cluster;
-        self.0.identity.belonging().check_wanted(wanted)?;
-        if self.0.options.tls.is_none() {
-            let why = "members know each other by no certificate: start them with --tls-client-ca";
-            return Err(Status::failed_precondition(why));
-        }
-        let mut told = None;
-        let users = WatchStream::new(self.0.states.clone())
-            .filter(move |state| {
-                let is_new = state.cluster != 0 && told != Some(state.users_revision);
-                told = Some(state.users_revision);
-                is_new
-            })
-            .map(|state| users::message(&state));
-        Ok(Response::new(self.until_closed(users)))
+        let request = request.into_inner();
+        self.0.identity.belonging().check_wanted(request.cluster)?;
+        // Hashes of passwords go only to callers that have proved to be members or routers by a
+        // certificate.
+        let with_users = request.with_users && self.0.options.tls.is_some();
+        let maps = WatchStream::new(self.0.maps.clone()).map(drop);
+        let users = WatchStream::new(self.0.states.clone()).map(drop);
+        let (participant, mut told) = (Arc::clone(&self.0), (0, None));
+        let next = move |()| {
+            let map = participant.maps.borrow().clone();
+            let state = participant.state();
+            let now = (map.epoch, with_users.then_some(state.users_revision));
+            if map.epoch == 0 || now == told {
+                return None;
+            }
+            let has_new_users = with_users && now.1 != told.1;
+            told = now;
+            Some(Ok::<_, Status>(v1::ClusterMap {
+                users: has_new_users.then(|| users::message(&state)),
+                ..message(&map)
+            }))
+        };
+        let participant = Arc::clone(&self.0);
+        let closed = async move { participant.closed().await };
+        let messages = maps.merge(users).filter_map(next);
+        let until_closed: Maps = Box::pin(stream::StreamExt::take_until(messages, closed));
+        Ok(Response::new(until_closed))
     }
 }
 
-/// What is sent one after the other.
-type Messages<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+/// Maps that are sent one after the other.
+type Maps = Pin<Box<dyn Stream<Item = Result<v1::ClusterMap, Status>> + Send>>;
 
+/// Messages of raft, and their answers as they are sent.
 impl Service {
-    /// A stream that ends with the member.
-    fn until_closed<T: Send + 'static>(
-        &self,
-        messages: impl Stream<Item = T> + Send + 'static,
-    ) -> Messages<T> {
-        let participant = Arc::clone(&self.0);
-        let closed = async move { participant.closed().await };
-        Box::pin(stream::StreamExt::take_until(messages.map(Ok), closed))
+    async fn append(&self, request: v1::RaftRequest) -> Result<Vec<u8>, Status> {
+        let append: AppendEntriesRequest<TypeConfig> = parse(request.version, &request.payload)?;
+        let result = self.0.raft.append_entries(append).await;
+        if matches!(&result, Ok(response) if !matches!(response, AppendEntriesResponse::HigherVote(_)))
+        {
+            self.0.hear_leader();
+        }
+        json(&result)
+    }
+
+    async fn vote(&self, request: v1::RaftRequest) -> Result<Vec<u8>, Status> {
+        let mut vote: VoteRequest<u64> = parse(request.version, &request.payload)?;
+        // Raft compares with all of the log, and is told what suffices where less is to be
+        // defended. If the log grows meanwhile, it does not suffice any more.
+        let last_log = self.0.log.last();
+        if vote.last_log_id >= self.0.defended().await {
+            vote.last_log_id = vote.last_log_id.max(last_log);
+        }
+        json(&self.0.raft.vote(vote).await)
+    }
+
+    async fn pre_vote(&self, request: v1::RaftRequest) -> Result<Vec<u8>, Status> {
+        let candidate: Option<LogId> = parse(request.version, &request.payload)?;
+        let voter = Voter {
+            heard: self.0.heard(&self.0.metrics()),
+            last_log: self.0.defended().await,
+        };
+        json(&voter.would_vote(candidate, Instant::now()))
+    }
+
+    async fn install_snapshot(&self, request: v1::RaftRequest) -> Result<Vec<u8>, Status> {
+        let mut install: InstallSnapshotRequest<TypeConfig> =
+            parse(request.version, &request.payload)?;
+        install.data = request.data;
+        // The offset becomes a length in memory.
+        if install.offset.saturating_add(install.data.len() as u64) > snapshot::LEN_MAX {
+            let why = format!("a snapshot is longer than {} bytes", snapshot::LEN_MAX);
+            return Err(Status::invalid_argument(why));
+        }
+        let vote = install.vote;
+        let result = self.0.raft.install_snapshot(install).await;
+        if matches!(&result, Ok(response) if response.vote <= vote) {
+            self.0.hear_leader();
+        }
+        json(&result)
     }
 }
 
@@ -272,5 +247,6 @@ pub(super) fn message(map: &Map) -> v1::ClusterMap {
         replicas: map.replicas.into(),
         members: map.members.iter().map(Into::into).collect(),
         owners: rows::encode(map.owners.iter().copied()),
+        users: None,
     }
 }

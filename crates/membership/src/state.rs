@@ -140,7 +140,8 @@ pub enum Change {
     /// back.
     Miss(RaftId),
     /// A member asks to sync: it was down, or it may have lost acknowledged writes. It asks itself,
-    /// after it has applied the epoch at which it was declared down.
+    /// after it has applied the epoch at which it was declared down. Refused while another member
+    /// has its client address.
     Sync {
         /// The member.
         raft_id: RaftId,
@@ -421,8 +422,11 @@ impl State {
                 applied,
                 started,
             } => {
+                let member = self.by_raft_id(raft_id);
+                let member = member.ok_or(Refusal::UnknownRaftId(raft_id))?;
+                self.check_address(&member.info)?;
                 let change = SlotChange::Sync {
-                    member: MemberId(self.running(raft_id)?.number),
+                    member: MemberId(member.number),
                     applied: Epoch(applied),
                     incarnation: started,
                 };
@@ -526,20 +530,7 @@ impl State {
                 "its raft directory belongs to a member of another name: start it under that one";
             return Err(Refusal::Invalid(why.to_owned()));
         }
-        // Members and routers apply no map in which two members serve at one address. The address
-        // of a member that has failed may be another's by now.
-        let is_taken = |it: &&Member| {
-            let has_failed = it.is_down() && it.started > 0;
-            it.info.id != info.id && it.info.client_address == info.client_address && !has_failed
-        };
-        if let Some(other) = self.members.values().find(is_taken) {
-            let why = format!(
-                "clients reach member {:?} at {}: give this node another --listen or --advertise-client, or \
-                 remove that member",
-                other.info.id, info.client_address
-            );
-            return Err(Refusal::Invalid(why));
-        }
+        self.check_address(&info)?;
         let known = self.members.get(&info.id);
         if known.is_some_and(|member| member.info.raft_id == info.raft_id) {
             return Ok(set(&mut self.member(&info.id.clone())?.info, info));
@@ -563,6 +554,24 @@ impl State {
             .retain(|_, (stand_in, _)| *stand_in != number);
         self.members.insert(member.info.id.clone(), member);
         Ok(self.choose_stand_ins())
+    }
+
+    /// Refuses a member that joins or returns at the client address of another member. Members and
+    /// routers apply no map in which two members serve at one address. The address of a member
+    /// that has failed may be that of another member by now.
+    pub(super) fn check_address(&self, info: &MemberInfo) -> Result<(), Refusal> {
+        let is_taken = |it: &&Member| {
+            let is_same = it.info.client_address == info.client_address;
+            is_same && it.info.id != info.id && !it.has_failed()
+        };
+        let Some(other) = self.members.values().find(is_taken) else {
+            return Ok(());
+        };
+        Err(Refusal::Invalid(format!(
+            "clients reach member {:?} at {}: give this node another --listen or --advertise-client, or \
+             remove that member",
+            other.info.id, info.client_address
+        )))
     }
 
     /// A number that no member and no layout has.

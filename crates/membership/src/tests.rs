@@ -408,7 +408,7 @@ async fn a_removed_member_is_out_and_its_disk_stays_out() {
     nodes.pop().unwrap().stop().await;
     let returned = world.join("c", &nodes[0]).await;
     let channel = tonic::transport::Endpoint::from_shared(format!("http://{}", nodes[0].address()));
-    let mut client = super::participant::client(channel.unwrap().connect().await.unwrap());
+    let mut client = super::peers::client(channel.unwrap().connect().await.unwrap());
     let info = &returned.cluster.participant.info;
     let request = JoinRequest {
         id: info.id.clone(),
@@ -443,7 +443,7 @@ async fn a_client_follows_the_map_and_is_told_of_the_end() {
     let endpoint =
         tonic::transport::Endpoint::from_shared(format!("http://{}", nodes[1].address()));
     let channel = endpoint.unwrap().connect().await.unwrap();
-    let mut client = super::participant::client(channel);
+    let mut client = super::peers::client(channel);
     let request = MapRequest::default();
     let mut stream = client.map(request).await.unwrap().into_inner();
     let first = stream.message().await.unwrap().unwrap();

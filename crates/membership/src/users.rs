@@ -82,27 +82,16 @@ fn differing<T: Serialize + PartialEq>(
 
 /// The users as they are sent to routers.
 pub(super) fn message(state: &State) -> v1::ClusterUsers {
-    let (records, _) = records(state);
-    let users = records
-        .users
-        .into_iter()
-        .map(|(name, record)| v1::ClusterUser {
-            name,
-            hash: record.hash,
-            role: role(record.role).into(),
-            namespace: record.namespace,
-        });
-    let namespaces = records.namespaces.into_iter();
-    let namespaces = namespaces.map(|(name, record)| v1::ClusterNamespace {
-        name,
-        base: record.base.unwrap_or_default(),
-        quota_bytes: record.quota.map(|quota| quota.bytes()),
-    });
+    let texts = |records: &BTreeMap<String, Record>| {
+        let records = records.iter();
+        records
+            .map(|(name, record)| (name.clone(), record.0.clone()))
+            .collect()
+    };
     v1::ClusterUsers {
-        cluster: state.cluster,
-        revision: records.revision,
-        users: users.collect(),
-        namespaces: namespaces.collect(),
+        revision: state.users_revision,
+        users: texts(&state.users),
+        namespaces: texts(&state.namespaces),
     }
 }
 
@@ -172,10 +161,11 @@ mod tests {
         then.revision = found.revision;
         assert_eq!(found, then);
         let told = message(&state);
-        assert_eq!((told.cluster, told.revision), (7, found.revision));
-        let ci = &told.users[0];
-        assert_eq!((ci.role(), &*ci.hash), (v1::Role::ReadWrite, "$argon2id$x"));
-        assert_eq!(told.namespaces[0].quota_bytes, Some(5));
+        assert_eq!(told.revision, found.revision);
+        let ci: UserRecord = serde_json::from_str(&told.users["ci"]).unwrap();
+        assert_eq!(ci, then.users["ci"]);
+        let pull: NamespaceRecord = serde_json::from_str(&told.namespaces["pull"]).unwrap();
+        assert_eq!(pull, then.namespaces["pull"]);
         let gone = Records {
             revision: found.revision,
             ..Records::default()

@@ -109,7 +109,7 @@ impl<E: Clone> Core<E> {
         };
         if saved.slots.len() == self.slots.len() {
             self.applied = saved.applied;
-            self.slots = saved.slots;
+            self.slots = saved.slots.into_iter().map(SlotState::restored).collect();
         }
         self.fit = is_clean && (saved.is_fit || !rules.hold(Rule::SavedFitness));
         if !self.fit {
@@ -281,7 +281,7 @@ impl<E> Core<E> {
         self.fit
     }
 
-    /// The states of all slots, which [`Command::Save`] makes durable.
+    /// The states of all slots. [`Command::Save`] makes durable what is saved of them.
     #[must_use]
     pub fn slots(&self) -> &[SlotState] {
         &self.slots
@@ -293,7 +293,7 @@ impl<E> Core<E> {
         Saved {
             applied: self.applied,
             is_fit: self.fit,
-            slots: self.slots.clone(),
+            slots: self.slots.iter().map(SlotState::saved).collect(),
         }
     }
 

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Change, Epoch, MemberId, Slot, SlotSet, SlotState, Topology, Version};
+use crate::{Change, Epoch, MemberId, SavedSlot, Slot, SlotSet, Topology, Version};
 
 /// A request of a client, named by the shell.
 pub type RequestId = u64;
@@ -28,8 +28,8 @@ pub struct Saved {
     pub applied: Epoch,
     /// [`Core::is_fit`](crate::Core::is_fit), as of the last [`Command::Save`].
     pub is_fit: bool,
-    /// The state of each slot, as of the last [`Command::Save`].
-    pub slots: Vec<SlotState>,
+    /// What is saved of each slot, as of the last [`Command::Save`].
+    pub slots: Vec<SavedSlot>,
 }
 
 /// What a member finds on its disk when it starts.

@@ -33,5 +33,5 @@ pub use event::{
 pub use id::{Epoch, MemberId, MemberSet, Slot, SlotSet, Version};
 pub use rights::Rights;
 pub use rules::{Rule, Rules};
-pub use slot::{Role, SlotState};
+pub use slot::{Role, SavedSlot, SlotState};
 pub use topology::{Change, Layout, Member, StandIn, Status, Topology};

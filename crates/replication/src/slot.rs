@@ -46,6 +46,18 @@ pub struct SlotState {
     pub handed_over: Epoch,
 }
 
+/// What a member saves of the state of a slot. All else follows from the topology that it applies
+/// first after a start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SavedSlot {
+    /// [`SlotState::in_sync`].
+    pub in_sync: bool,
+    /// [`SlotState::synced`].
+    pub synced: Option<Epoch>,
+    /// [`SlotState::floor`].
+    pub floor: Epoch,
+}
+
 /// A step from one topology to another.
 pub(crate) struct Step<'a> {
     pub(crate) me: MemberId,
@@ -100,6 +112,26 @@ impl Step<'_> {
 }
 
 impl SlotState {
+    /// What is saved of it.
+    #[must_use]
+    pub fn saved(&self) -> SavedSlot {
+        SavedSlot {
+            in_sync: self.in_sync,
+            synced: self.synced,
+            floor: self.floor,
+        }
+    }
+
+    /// The state before the first topology after a start.
+    pub(crate) fn restored(saved: SavedSlot) -> Self {
+        Self {
+            in_sync: saved.in_sync,
+            synced: saved.synced,
+            floor: saved.floor,
+            ..Self::default()
+        }
+    }
+
     /// Whether the member orders the writes of the slot.
     pub(crate) fn leads(&self) -> bool {
         self.role == Role::Primary && self.in_sync
@@ -133,8 +165,9 @@ impl SlotState {
             _ => Role::None,
         };
         let stands_in = placement.stand_in.filter(|_| self.role.owns());
-        let has_role = was.role != Role::None && self.role != Role::None;
-        let has_role = has_role || !step.rules.hold(Rule::Return);
+        // A member has a role in each slot that it is in sync for, also if it has just started.
+        let had_role = was.in_sync || was.role != Role::None;
+        let has_role = had_role && self.role != Role::None || !step.rules.hold(Rule::Return);
         let continues = has_role && step.continuous(stands_in);
         self.in_sync = was.in_sync && continues;
         if self.in_sync {

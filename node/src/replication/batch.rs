@@ -2,12 +2,14 @@
 //!
 //! The primary carries the steps out as one. The other owners get the entries side by side,
 //! before the client has its answer; a read of a replica may meet some of them before the others.
+//! A batch that stores all its keys or none (`MSETNX`) may have keys of several slots, if one
+//! member is the primary of all.
 
 use std::sync::Arc;
 
 use fonn_proto::peer::Entry;
 use fonn_proto::request::ServerOutcome;
-use fonn_proto::{Batch, BatchStep, Failure, Outcome, Space, Version};
+use fonn_proto::{Batch, BatchStep, Command, Failure, Outcome, Space, Version};
 
 use super::{Replication, is_unchanged, removes};
 use crate::engine::{Acks, Engine};
@@ -21,22 +23,26 @@ struct Changed<'b> {
 }
 
 impl Replication {
-    /// Carries out a batch on keys of a slot, if this member is the slot's primary. None if it is
-    /// not; nothing was done then.
+    /// Carries out a batch on keys of these slots, if this member is the primary of all. None if it
+    /// is not; nothing was done then. Nor is a write carried out that another process sent by an
+    /// earlier epoch (ADR 0048).
     pub(crate) async fn execute_batch(
         self: &Arc<Self>,
         engine: &Arc<Engine>,
-        space: Space,
-        (slot, batch): (u16, &Batch<'_>),
+        (space, routed_by): (Space, Option<u64>),
+        (slots, batch): (&[u16], &Batch<'_>),
         acks: &mut Acks,
     ) -> Option<ServerOutcome> {
         let (since, base) = self.epoch_and_base()?;
-        if !self.serves(slot, true) {
+        if batch.is_write() && routed_by.is_some_and(|epoch| epoch < since) {
             return None;
         }
-        if let Some(floor) = self.rights.floor(slot) {
+        if !slots.iter().all(|slot| self.serves(*slot, true)) {
+            return None;
+        }
+        if slots.iter().any(|slot| self.rights.floor(*slot).is_some()) {
             for (space, key) in spaces(space, batch) {
-                if let Err(failure) = engine.hide_copy(space, key, floor).await {
+                if let Err(failure) = self.hide_key(engine, space, key).await {
                     return Some(ServerOutcome::Failed(failure));
                 }
             }
@@ -47,7 +53,8 @@ impl Replication {
         }
         acks.admit(base);
         // Drawn before, so that what another client stores meanwhile is newer.
-        let absent_at = (!self.rights.completes(slot)).then(|| engine.versions().next());
+        let is_complete = slots.iter().all(|slot| self.rights.completes(*slot));
+        let absent_at = (!is_complete).then(|| engine.versions().next());
         let outcome = engine.execute_batch(space, batch, acks).await;
         let ServerOutcome::Outcomes(outcomes) = &outcome else {
             let is_late = outcome == ServerOutcome::Failed(Failure::Busy) && engine.is_late(acks);
@@ -76,17 +83,28 @@ impl Replication {
     }
 }
 
-/// The keys of a batch with their spaces.
+/// The keys of a batch with their spaces, and what lies below the keys that it reads.
 fn spaces<'b>(space: Space, batch: &Batch<'b>) -> Vec<(Space, &'b [u8])> {
     let database = |number| Space::new(space.namespace(), number);
-    let mut keys: Vec<_> = batch
-        .watched
-        .iter()
-        .map(|it| (database(it.database), it.key))
-        .collect();
+    let below = |space: Space, key: &'b [u8]| {
+        let base = batch.base?;
+        let database = space.database() as u8;
+        Some((Space::new(base.space.namespace(), database), base.key(key)))
+    };
+    let mut keys = Vec::with_capacity(batch.watched.len() + batch.steps.len());
+    for watched in &batch.watched {
+        let space = database(watched.database);
+        keys.push((space, watched.key));
+        keys.extend(below(space, watched.key));
+    }
     for step in &batch.steps {
         match step {
-            BatchStep::Command(command) => keys.push((space, command.key())),
+            BatchStep::Command(command) => {
+                keys.push((space, command.key()));
+                if let Command::Get(get) = command {
+                    keys.extend(below(space, get.key));
+                }
+            }
             BatchStep::Transfer(transfer) => {
                 keys.push((space, transfer.from));
                 keys.push((database(transfer.database), transfer.to));

@@ -15,8 +15,8 @@ use fonn_proto::peer::SlotSet;
 use fonn_proto::placement::SLOT_COUNT;
 use fonn_replication::{
     Attempt, Body, Change as SlotChange, Command as CoreCommand, Config, Core, Disk, Epoch,
-    Event as CoreEvent, MemberId, Message, Page, Record, Role, Rules, Saved, Slot,
-    SlotSet as CoreSlots, SlotState,
+    Event as CoreEvent, MemberId, Message, Page, Record, Rules, Saved, SavedSlot, Slot,
+    SlotSet as CoreSlots,
 };
 use fonn_rpc::{Options, PeerMetrics};
 
@@ -106,7 +106,7 @@ impl Driver {
             core: Saved {
                 applied: Epoch(0),
                 is_fit: false,
-                slots: vec![SlotState::default(); usize::from(SLOT_COUNT)],
+                slots: vec![SavedSlot::default(); usize::from(SLOT_COUNT)],
             },
             hidden: vec![0; usize::from(SLOT_COUNT)],
         });
@@ -279,10 +279,9 @@ impl Driver {
         let has_founded = own.is_some_and(|it| it.since == 1);
         let founds = has_founded && self.saved.incarnation == 0;
         if founds {
-            let all = SlotState {
-                role: Role::Primary,
+            let all = SavedSlot {
                 in_sync: true,
-                ..SlotState::default()
+                ..SavedSlot::default()
             };
             self.saved.core = Saved {
                 applied: Epoch(state.epoch.min(1)),

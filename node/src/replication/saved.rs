@@ -3,16 +3,10 @@
 //! | bytes | type | meaning |
 //! |---|---|---|
 //! | 8 | `FNSLOTS1` | what the file is |
-//! | 8 | u64 | the incarnation: the number of the start that wrote it |
-//! | 16 | id | the boot id of the kernel under which that process ran; zero if it is not known |
-//! | 8 | u64 | the applied epoch |
-//! | 1 | u8 | 1 if the member is fit, else 0 |
-//! | 2 | u16 | how many marks follow |
-//! | 32 each | u64, mark | an epoch, and where the log was when the member applied it |
-//! | 42 each | slot | for each slot in order: role (1), flags (1), synced epoch (8), floor epoch (8), led since (8), handed over (8), hidden below this version (8) |
-//! | 4 | u32 | CRC-32C of all bytes before it |
+//! | 4 | u32, little endian | CRC-32C of all that follows |
+//! | – | JSON | the [`Contents`] |
 //!
-//! Numbers are little endian. The file is written under another name, synced, and renamed.
+//! The file is written under another name, synced, and renamed.
 
 use std::collections::VecDeque;
 use std::io;
@@ -22,17 +16,13 @@ use fonn_base::file;
 use fonn_codec::checksum;
 use fonn_disk_tier::Mark;
 use fonn_proto::placement::SLOT_COUNT;
-use fonn_replication::{Epoch, Role, Saved, SlotState};
+use fonn_replication::{Epoch, Saved, SavedSlot};
+use serde::{Deserialize, Serialize};
 
 use super::kept::BootId;
 
 const FILE: &str = "slots";
 const MAGIC: [u8; 8] = *b"FNSLOTS1";
-const SLOT_LEN: usize = 42;
-const MARK_LEN: usize = 8 + Mark::LEN;
-
-const IN_SYNC: u8 = 2;
-const SYNCED: u8 = 4;
 
 /// Most marks that are kept: a member that was away for more epochs copies its slots in full.
 pub(super) const MARKS_MAX: usize = 256;
@@ -49,6 +39,22 @@ pub(super) struct SavedSlots {
     /// none.
     pub(super) hidden: Vec<u64>,
 }
+
+/// What the file says.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Contents {
+    incarnation: u64,
+    boot: BootId,
+    applied: u64,
+    is_fit: bool,
+    marks: Vec<(u64, [u8; Mark::LEN])>,
+    /// How many slots that follow each other are alike, and what is saved of each.
+    slots: Vec<(u16, SlotRow)>,
+}
+
+/// What is saved of a slot: whether it is in sync, the synced epoch, the epoch of the floor, and
+/// the version below which its entries are hidden.
+type SlotRow = (bool, Option<u64>, u64, u64);
 
 /// Reads what was saved last. `None` if there is nothing that can be believed.
 pub(super) fn load(dir: &Path) -> Option<SavedSlots> {
@@ -77,101 +83,72 @@ pub(super) fn remove(dir: &Path) -> io::Result<()> {
 }
 
 fn to_bytes(saved: &SavedSlots) -> Vec<u8> {
-    let core = &saved.core;
-    let slots = core.slots.iter().zip(&saved.hidden);
-    let mut out = Vec::with_capacity(64 + core.slots.len() * SLOT_LEN);
-    out.extend_from_slice(&MAGIC);
-    out.extend_from_slice(&saved.incarnation.to_le_bytes());
-    out.extend_from_slice(&saved.boot);
-    out.extend_from_slice(&core.applied.0.to_le_bytes());
-    out.push(core.is_fit.into());
-    // At most MARKS_MAX.
-    out.extend_from_slice(&(saved.marks.len() as u16).to_le_bytes());
-    for (epoch, mark) in &saved.marks {
-        out.extend_from_slice(&epoch.0.to_le_bytes());
-        out.extend_from_slice(&mark.to_bytes());
-    }
-    for (state, hidden) in slots {
-        out.push(role_number(state.role));
-        let flag = |is: bool, flag| if is { flag } else { 0 };
-        out.push(flag(state.in_sync, IN_SYNC) | flag(state.synced.is_some(), SYNCED));
-        let synced = state.synced.unwrap_or_default();
-        for epoch in [synced, state.floor, state.led_since, state.handed_over] {
-            out.extend_from_slice(&epoch.0.to_le_bytes());
+    let mut runs: Vec<(u16, SlotRow)> = Vec::new();
+    for (slot, hidden) in saved.core.slots.iter().zip(&saved.hidden) {
+        let synced = slot.synced.map(|epoch| epoch.0);
+        let row = (slot.in_sync, synced, slot.floor.0, *hidden);
+        match runs.last_mut() {
+            Some((count, last)) if *last == row => *count += 1,
+            _ => runs.push((1, row)),
         }
-        out.extend_from_slice(&hidden.to_le_bytes());
     }
-    out.extend_from_slice(&checksum::crc32c(&out).to_le_bytes());
-    out
+    let marks = saved.marks.iter();
+    seal(&Contents {
+        incarnation: saved.incarnation,
+        boot: saved.boot,
+        applied: saved.core.applied.0,
+        is_fit: saved.core.is_fit,
+        marks: marks
+            .map(|(epoch, mark)| (epoch.0, mark.to_bytes()))
+            .collect(),
+        slots: runs,
+    })
+}
+
+fn seal(contents: &Contents) -> Vec<u8> {
+    let json = serde_json::to_vec(contents).expect("the contents have a JSON form");
+    let crc = checksum::crc32c(&json).to_le_bytes();
+    [&MAGIC[..], &crc, &json].concat()
 }
 
 /// What a file says of this many slots.
 fn parse(bytes: &[u8], slot_count: usize) -> Option<SavedSlots> {
-    let (body, crc) = bytes.split_last_chunk::<4>()?;
-    if checksum::crc32c(body).to_le_bytes() != *crc {
+    let (crc, json) = bytes.strip_prefix(&MAGIC)?.split_first_chunk::<4>()?;
+    if checksum::crc32c(json).to_le_bytes() != *crc {
         return None;
     }
-    let (magic, rest) = body.split_first_chunk::<8>()?;
-    let (incarnation, rest) = rest.split_first_chunk::<8>()?;
-    let (boot, rest) = rest.split_first_chunk::<16>()?;
-    let (applied, rest) = rest.split_first_chunk::<8>()?;
-    let ([is_fit], rest) = rest.split_first_chunk::<1>()?;
-    let (count, rest) = rest.split_first_chunk::<2>()?;
-    let marks_len = MARK_LEN * usize::from(u16::from_le_bytes(*count));
-    let (marks, rest) = rest.split_at_checked(marks_len)?;
-    let (rows, rest) = rest.as_chunks::<SLOT_LEN>();
-    if *magic != MAGIC || *is_fit > 1 || !rest.is_empty() || rows.len() != slot_count {
-        return None;
+    let contents: Contents = serde_json::from_slice(json).ok()?;
+    let (mut slots, mut hidden) = (Vec::new(), Vec::new());
+    for (count, (in_sync, synced, floor, hidden_below)) in contents.slots {
+        let len = slots.len() + usize::from(count);
+        if len > slot_count {
+            return None;
+        }
+        let slot = SavedSlot {
+            in_sync,
+            synced: synced.map(Epoch),
+            floor: Epoch(floor),
+        };
+        slots.resize(len, slot);
+        hidden.resize(len, hidden_below);
     }
-    let mark = |bytes: &[u8; MARK_LEN]| {
-        let (epoch, mark) = bytes.split_first_chunk::<8>()?;
-        Some((Epoch(u64::from_le_bytes(*epoch)), Mark::parse(mark)?))
-    };
-    let rows = rows.iter().map(slot).collect::<Option<Vec<_>>>()?;
-    let (slots, hidden) = rows.into_iter().unzip();
-    Some(SavedSlots {
-        incarnation: u64::from_le_bytes(*incarnation),
-        boot: *boot,
-        marks: marks
-            .as_chunks()
-            .0
-            .iter()
-            .map(mark)
-            .collect::<Option<_>>()?,
+    let mark = |(epoch, mark): (u64, [u8; Mark::LEN])| Some((Epoch(epoch), Mark::parse(&mark)?));
+    let marks = contents
+        .marks
+        .into_iter()
+        .map(mark)
+        .collect::<Option<_>>()?;
+    (slots.len() == slot_count).then_some(SavedSlots {
+        incarnation: contents.incarnation,
+        boot: contents.boot,
+        marks,
         core: Saved {
-            applied: Epoch(u64::from_le_bytes(*applied)),
-            is_fit: *is_fit == 1,
+            applied: Epoch(contents.applied),
+            is_fit: contents.is_fit,
             slots,
         },
         hidden,
     })
-}
-
-fn slot(bytes: &[u8; SLOT_LEN]) -> Option<(SlotState, u64)> {
-    let ([role, flags], numbers) = bytes.split_first_chunk::<2>()?;
-    let (numbers, _) = numbers.as_chunks::<8>();
-    let mut numbers = numbers.iter().map(|number| u64::from_le_bytes(*number));
-    let synced = Epoch(numbers.next()?);
-    let state = SlotState {
-        role: role_of(*role)?,
-        in_sync: flags & IN_SYNC != 0,
-        synced: (flags & SYNCED != 0).then_some(synced),
-        floor: Epoch(numbers.next()?),
-        led_since: Epoch(numbers.next()?),
-        handed_over: Epoch(numbers.next()?),
-    };
-    Some((state, numbers.next()?))
-}
-
-const ROLES: [Role; 4] = [Role::None, Role::Learner, Role::Owner, Role::Primary];
-
-fn role_number(role: Role) -> u8 {
-    let at = ROLES.iter().position(|known| *known == role);
-    at.unwrap_or_default() as u8
-}
-
-fn role_of(number: u8) -> Option<Role> {
-    ROLES.get(usize::from(number)).copied()
 }
 
 #[cfg(test)]
@@ -180,20 +157,13 @@ mod tests {
 
     use super::*;
 
-    /// Bytes up to the marks, and behind the slots.
-    const HEAD_LEN: usize = 43;
-    const CHECKSUM_LEN: usize = 4;
-
     fn saved() -> SavedSlots {
         let mark = Mark::parse(&[7; Mark::LEN]).unwrap();
-        let mut slots = vec![SlotState::default(); usize::from(SLOT_COUNT)];
-        slots[3] = SlotState {
-            role: Role::Owner,
+        let mut slots = vec![SavedSlot::default(); usize::from(SLOT_COUNT)];
+        slots[3] = SavedSlot {
             in_sync: true,
             synced: Some(Epoch(9)),
             floor: Epoch(5),
-            led_since: Epoch(6),
-            handed_over: Epoch(7),
         };
         let mut hidden = vec![0; usize::from(SLOT_COUNT)];
         hidden[3] = 1 << 50;
@@ -220,41 +190,40 @@ mod tests {
         assert_eq!(load(dir.path()), None);
         remove(dir.path()).unwrap();
         let bytes = to_bytes(&saved());
-        for at in [0, 9, 30, 100, bytes.len() - 1] {
+        let all = usize::from(SLOT_COUNT);
+        for at in 0..bytes.len() {
             let mut damaged = bytes.clone();
             damaged[at] ^= 1;
-            let all = usize::from(SLOT_COUNT);
             assert_eq!(parse(&damaged, all), None, "byte {at}");
             assert_eq!(parse(&bytes[..at], all), None, "cut at {at}");
         }
     }
 
-    /// A file is refused, or has these slots and reads the same after it was written again.
-    fn is_kept(file: &[u8], slot_count: usize) -> bool {
-        let Some(read) = parse(file, slot_count) else {
-            return true;
-        };
-        let len = HEAD_LEN + read.marks.len() * MARK_LEN + slot_count * SLOT_LEN + CHECKSUM_LEN;
-        let has_all = file.len() == len && read.core.slots.len() == slot_count;
-        has_all && parse(&to_bytes(&read), slot_count) == Some(read)
-    }
-
     proptest! {
         #[test]
-        fn any_bytes_are_refused_or_read_the_same_when_they_were_written_again(
+        fn a_file_is_refused_or_has_all_slots_and_reads_the_same_when_it_is_written_again(
             bytes: Vec<u8>,
-            slot_count in 0usize..4,
-            marks in 0u8..8,
-            is_whole: bool,
+            runs in prop::collection::vec((0..4u16, any::<SlotRow>()), 0..5),
+            slot_count in 0..9usize,
         ) {
-            prop_assert!(is_kept(&bytes, slot_count));
-            let mut file = [&MAGIC, &bytes[..]].concat();
-            if is_whole {
-                file.resize(HEAD_LEN + usize::from(marks) * MARK_LEN + slot_count * SLOT_LEN, 0);
-                file[HEAD_LEN - 2..HEAD_LEN].copy_from_slice(&u16::from(marks).to_le_bytes());
+            let sealed = [&MAGIC[..], &checksum::crc32c(&bytes).to_le_bytes(), &bytes].concat();
+            prop_assert_eq!(parse(&bytes, slot_count), None);
+            prop_assert_eq!(parse(&sealed, slot_count), None);
+            let count: usize = runs.iter().map(|(count, _)| usize::from(*count)).sum();
+            let file = seal(&Contents {
+                incarnation: 1,
+                boot: BootId::default(),
+                applied: 2,
+                is_fit: false,
+                marks: Vec::new(),
+                slots: runs,
+            });
+            let read = parse(&file, slot_count);
+            prop_assert_eq!(read.is_some(), count == slot_count);
+            if let Some(read) = read {
+                prop_assert_eq!(read.core.slots.len(), slot_count);
+                prop_assert_eq!(parse(&to_bytes(&read), slot_count), Some(read));
             }
-            file.extend_from_slice(&checksum::crc32c(&file).to_le_bytes());
-            prop_assert!(is_kept(&file, slot_count));
         }
     }
 }

@@ -12,7 +12,11 @@ use fonn_base::tasks::Tasks;
 use fonn_disk_tier::Durability;
 use fonn_disk_tier::levels::CodecChoice;
 use fonn_membership::{Cluster, Options, Start};
-use fonn_proto::{Command, ExpirySpec, Get, Outcome, Redirects, Store, WriterId};
+use fonn_proto::request::ServerOutcome;
+use fonn_proto::{
+    Base, Batch, BatchStep, Command, ExpirySpec, Get, Outcome, Overlay, Redirects, Store, Watched,
+    WriterId, placement,
+};
 use fonn_ram_tier::{LruMode, RamOptions};
 use fonn_rpc::PeerMetrics;
 use fonn_server::{Execution, Job};
@@ -149,6 +153,96 @@ async fn a_write_that_was_sent_by_an_older_epoch_is_not_executed() {
     for routed_by in [Some(epoch), None] {
         let stored = execute(&set, routed_by).await;
         assert!(matches!(stored, Some(Outcome::Stored(_))), "{stored:?}");
+    }
+    cluster.stop().await;
+    tasks.finish(Instant::now() + PATIENCE).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_that_was_sent_by_an_older_epoch_writes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (cluster, tasks) = member(dir.path()).await;
+    let (replication, engine) = share(&cluster, &tasks);
+    until("it answers", || replication.answers(b"key")).await;
+    let epoch = replication.epoch();
+    let slots = [placement::slot(b"key")];
+    let execute = async |batch: &Batch<'_>, routed_by| {
+        let (sender, mut acks) = ((Space::default(), routed_by), Acks::default());
+        let executed = replication.execute_batch(&engine, sender, (&slots, batch), &mut acks);
+        executed.await
+    };
+    let batch = |command| Batch {
+        steps: vec![BatchStep::Command(command)],
+        ..Batch::default()
+    };
+    let set = batch(Command::Store(Store::set(
+        b"key",
+        b"value",
+        0,
+        ExpirySpec::Never,
+    )));
+    let get = batch(Command::Get(Get::new(b"key")));
+    let set_if_absent = Batch {
+        all_absent: true,
+        ..set.clone()
+    };
+    for write in [&set, &set_if_absent] {
+        assert_eq!(execute(write, Some(epoch - 1)).await, None);
+    }
+    // A read shows what is there now, whenever it was sent.
+    let missed = Some(ServerOutcome::Outcomes(vec![Outcome::Miss]));
+    assert_eq!(execute(&get, Some(epoch - 1)).await, missed);
+    for (write, routed_by) in [(&set_if_absent, Some(epoch)), (&set, None)] {
+        let Some(ServerOutcome::Outcomes(outcomes)) = execute(write, routed_by).await else {
+            panic!("not carried out: {write:?}");
+        };
+        assert!(matches!(outcomes[..], [Outcome::Stored(_)]), "{outcomes:?}");
+    }
+    cluster.stop().await;
+    tasks.finish(Instant::now() + PATIENCE).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_reads_no_base_entry_below_the_floor() {
+    let dir = tempfile::tempdir().unwrap();
+    let (cluster, tasks) = member(dir.path()).await;
+    let (replication, engine) = share(&cluster, &tasks);
+    until("it answers", || replication.answers(b"key")).await;
+    let (space, slots) = (Space::default(), [placement::slot(b"key")]);
+    // The base has `key`, and the overlay has not.
+    let set = Command::Store(Store::set(b"key", b"value", 0, ExpirySpec::Never));
+    let (mut acks, mut scratch) = (Acks::default(), Vec::new());
+    let job = Job::own(space, &set);
+    let stored = engine.execute(&job, &mut acks, &mut scratch);
+    assert!(matches!(stored.await, Outcome::Stored(_)));
+    let key = Overlay::new([7; 16]).key(b"key");
+    let watched = Watched {
+        database: 0,
+        key: &key,
+        seen: None,
+    };
+    let execute = async |watched: Vec<Watched<'_>>| {
+        let batch = Batch {
+            base: Some(Base::of_overlay(space)),
+            watched,
+            steps: vec![BatchStep::Command(Command::Get(Get::new(&key)))],
+            ..Batch::default()
+        };
+        let (sender, mut acks) = ((Space::new(1, 0), None), Acks::default());
+        let executed = replication.execute_batch(&engine, sender, (&slots, &batch), &mut acks);
+        executed.await.unwrap()
+    };
+    let ServerOutcome::Outcomes(outcomes) = execute(Vec::new()).await else {
+        panic!("not carried out");
+    };
+    assert!(matches!(outcomes[..], [Outcome::Hit(_)]), "{outcomes:?}");
+    let changed = execute(vec![watched.clone()]).await;
+    assert_eq!(changed, ServerOutcome::Changed);
+    let floor = engine.versions().next();
+    replication.rights.raise_floor(slots[0], floor);
+    let missed = ServerOutcome::Outcomes(vec![Outcome::Miss]);
+    for watched in [vec![watched.clone()], Vec::new()] {
+        assert_eq!(execute(watched).await, missed);
     }
     cluster.stop().await;
     tasks.finish(Instant::now() + PATIENCE).await;

@@ -32,7 +32,7 @@ pub(super) async fn execute(
         ServerCommand::Flush {
             all_databases,
             delay_s: 0,
-        } if !client.is_routed => {
+        } if client.routed_by.is_none() => {
             let engine = &shared.service.engine;
             // Boxed: connections do not pay for it with memory.
             let flushed = Box::pin(replication.flush(engine, client.space, *all_databases)).await;
@@ -42,7 +42,7 @@ pub(super) async fn execute(
             }
         }
         // At its time members do it together.
-        ServerCommand::Flush { .. } if !client.is_routed => {
+        ServerCommand::Flush { .. } if client.routed_by.is_none() => {
             let deadline = Instant::now() + ANSWER_TIMEOUT;
             loop {
                 // First here: a member that joins after that hears it from this member or is among
@@ -77,61 +77,7 @@ pub(super) async fn execute(
             };
             Box::pin(carry_out(shared, replication, client, batch, acks)).await
         }
-        ServerCommand::StoreAllIfNone(pairs) => {
-            let mut slots: Vec<u16> = pairs.iter().map(|(key, _)| placement::slot(key)).collect();
-            slots.sort_unstable();
-            slots.dedup();
-            let Some((since, base)) = replication.epoch_and_base() else {
-                return ServerOutcome::Failed(Failure::Busy);
-            };
-            if slots.iter().all(|slot| replication.serves(*slot, true)) {
-                for (key, _) in pairs {
-                    let hidden = replication.hide_key(&shared.service.engine, client.space, key);
-                    if let Err(failure) = hidden.await {
-                        return ServerOutcome::Failed(failure);
-                    }
-                }
-                acks.admit(base);
-                return store_all(shared, replication, client, command, since, acks).await;
-            }
-            // All or nothing works on one member.
-            let unavailable = ServerOutcome::Failed(Failure::Unavailable);
-            let [slot] = slots.as_slice() else {
-                return unavailable;
-            };
-            if client.is_routed {
-                return ServerOutcome::Failed(Failure::Busy);
-            }
-            let upstreams = replication.forwarder().upstreams();
-            let asked = upstreams.ask_owner(place, *slot, command, ANSWER_TIMEOUT);
-            asked.await
-        }
         _ => commands::execute(shared, client, command, acks).await,
-    }
-}
-
-/// Stores several keys of which this member is the primary by the epoch `since`, and has the other
-/// owners take them.
-async fn store_all(
-    shared: &Shared,
-    replication: &Arc<Replication>,
-    client: Client<'_>,
-    command: &ServerCommand<'_>,
-    since: u64,
-    acks: &mut Acks,
-) -> ServerOutcome {
-    let ServerCommand::StoreAllIfNone(pairs) = command else {
-        return ServerOutcome::Failed(Failure::Unavailable);
-    };
-    let outcome = commands::execute(shared, client, command, acks).await;
-    if outcome != ServerOutcome::Integer(1) {
-        return outcome;
-    }
-    let keys = pairs.iter().map(|(key, _)| (client.space, *key));
-    let replicated = replication.replicate_all(&shared.service.engine, keys, since);
-    match replicated.await {
-        Ok(()) => outcome,
-        Err(reason) => ServerOutcome::Failed(reason.into()),
     }
 }
 
@@ -144,30 +90,39 @@ async fn carry_out(
     batch: Batch<'_>,
     acks: &mut Acks,
 ) -> ServerOutcome {
-    let Some(slot) = batch.slot() else {
+    let mut slots: Vec<u16> = batch.keys().map(placement::slot).collect();
+    slots.sort_unstable();
+    slots.dedup();
+    if slots.len() != 1 && !batch.all_absent {
         return ServerOutcome::CrossSlot;
-    };
+    }
     let engine = &shared.service.engine;
     let deadline = Instant::now() + ANSWER_TIMEOUT;
     let busy = ServerOutcome::Failed(Failure::Busy);
+    let place = (client.space, client.writer);
     let command = ServerCommand::Atomic(batch);
     loop {
         let ServerCommand::Atomic(batch) = &command else {
             return busy;
         };
-        let here = replication.execute_batch(engine, client.space, (slot, batch), acks);
+        let sender = (client.space, client.routed_by);
+        let here = replication.execute_batch(engine, sender, (&slots, batch), acks);
         if let Some(outcome) = here.await {
             return outcome;
         }
-        if client.is_routed {
+        if client.routed_by.is_some() {
             return busy;
         }
-        let (upstreams, place) = (
-            replication.forwarder().upstreams(),
-            (client.space, client.writer),
-        );
-        let asked = upstreams.ask_owner(place, slot, &command, ANSWER_TIMEOUT);
-        let outcome = asked.await;
+        let outcome = match slots[..] {
+            [slot] => {
+                let upstreams = replication.forwarder().upstreams();
+                let asked = upstreams.ask_owner(place, slot, &command, ANSWER_TIMEOUT);
+                asked.await
+            }
+            _ if slots.iter().all(|slot| replication.is_primary(*slot)) => busy.clone(),
+            // All or nothing works on one member.
+            _ => return ServerOutcome::Failed(Failure::Unavailable),
+        };
         if outcome != busy || Instant::now() >= deadline {
             return outcome;
         }

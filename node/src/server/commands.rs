@@ -94,19 +94,16 @@ pub(super) async fn execute(
             match engine.scan(space, *cursor, *count, &prefix).await {
                 None => ServerOutcome::InvalidCursor,
                 Some(Err(failure)) => ServerOutcome::Failed(failure),
-                Some(Ok((cursor, mut keys))) => {
-                    if let Some(pattern) = pattern {
-                        keys.retain(|key| glob::matches(pattern, key));
-                    }
+                Some(Ok((cursor, keys))) => {
+                    let keys = match pattern {
+                        Some(pattern) => keys::matching(pattern, keys).await,
+                        None => keys,
+                    };
                     ServerOutcome::Scan { cursor, keys }
                 }
             }
         }
         ServerCommand::RandomKey => ServerOutcome::Key(engine.random_key(space).await),
-        ServerCommand::StoreAllIfNone(pairs) => {
-            let (writer, pairs) = (client.writer, pairs.as_slice());
-            engine.store_all_if_none((space, writer), pairs, acks).await
-        }
         ServerCommand::ClientInfo => ServerOutcome::Text(report::connection_line(client)),
         ServerCommand::ClusterView => ServerOutcome::Cluster(match &shared.service.views {
             Some(views) => views.current(),

@@ -1148,600 +1148,6 @@ pub mod cold_server {
         const NAME: &'static str = SERVICE_NAME;
     }
 }
-/// Asks for the users.
-#[derive(serde::Serialize)]
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct ListUsersRequest {}
-/// The users.
-#[derive(serde::Serialize)]
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct ListUsersResponse {
-    /// They, by name.
-    #[prost(message, repeated, tag = "1")]
-    pub users: ::prost::alloc::vec::Vec<User>,
-}
-/// A user.
-#[derive(serde::Serialize)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct User {
-    /// Its name.
-    #[prost(string, tag = "1")]
-    pub name: ::prost::alloc::string::String,
-    /// What it may do.
-    #[prost(enumeration = "Role", tag = "2")]
-    #[serde(serialize_with = "json::role")]
-    pub role: i32,
-    /// The namespace it is in.
-    #[prost(string, tag = "3")]
-    pub namespace: ::prost::alloc::string::String,
-    /// The namespace under that; empty if there is none.
-    #[prost(string, tag = "4")]
-    pub base: ::prost::alloc::string::String,
-    /// What the namespace may take on each node; not said if it has no quota.
-    #[prost(uint64, optional, tag = "5")]
-    pub quota_bytes: ::core::option::Option<u64>,
-    /// Where it is from.
-    #[prost(enumeration = "UserSource", tag = "6")]
-    #[serde(serialize_with = "json::user_source")]
-    pub source: i32,
-    /// Why it is not let in as this says; empty if it is.
-    #[prost(string, tag = "7")]
-    pub ignored: ::prost::alloc::string::String,
-}
-/// Asks for a user to be there as this says.
-#[derive(serde::Serialize)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct PutUserRequest {
-    /// Its name: 1 to 64 visible ASCII characters, no colon.
-    #[prost(string, tag = "1")]
-    pub name: ::prost::alloc::string::String,
-    /// Its password, 1 to 1024 bytes. A new user needs one. It is hashed by the node that is asked, and kept by nobody.
-    #[prost(bytes = "vec", optional, tag = "2")]
-    pub password: ::core::option::Option<::prost::alloc::vec::Vec<u8>>,
-    /// What it may do. A new user needs one.
-    #[prost(enumeration = "Role", tag = "3")]
-    #[serde(serialize_with = "json::role")]
-    pub role: i32,
-    /// The namespace it is in; a new user is in `default` if nothing is said.
-    #[prost(string, tag = "4")]
-    pub namespace: ::prost::alloc::string::String,
-    /// The namespace under that, empty for none: for all users of the namespace.
-    #[prost(string, optional, tag = "5")]
-    pub base: ::core::option::Option<::prost::alloc::string::String>,
-    /// What the namespace may take on each node, 0 for as much as there is: for all users of the namespace.
-    #[prost(uint64, optional, tag = "6")]
-    pub quota_bytes: ::core::option::Option<u64>,
-}
-/// Asks for a user to be removed.
-#[derive(serde::Serialize)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct RemoveUserRequest {
-    /// Its name.
-    #[prost(string, tag = "1")]
-    pub name: ::prost::alloc::string::String,
-}
-/// The change holds.
-#[derive(serde::Serialize)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct UserChangeResponse {
-    /// The version of the users behind it.
-    #[prost(uint64, tag = "1")]
-    pub revision: u64,
-    /// What is so now, in a sentence.
-    #[prost(string, tag = "2")]
-    pub message: ::prost::alloc::string::String,
-}
-/// What a user may do.
-#[derive(serde::Serialize)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
-#[repr(i32)]
-pub enum Role {
-    /// Not told.
-    Unspecified = 0,
-    /// Read entries of its namespace.
-    Read = 1,
-    /// Change them too.
-    ReadWrite = 2,
-    /// Everything.
-    Admin = 3,
-}
-impl Role {
-    /// String value of the enum field names used in the ProtoBuf definition.
-    ///
-    /// The values are not transformed in any way and thus are considered stable
-    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
-    pub fn as_str_name(&self) -> &'static str {
-        match self {
-            Self::Unspecified => "ROLE_UNSPECIFIED",
-            Self::Read => "ROLE_READ",
-            Self::ReadWrite => "ROLE_READ_WRITE",
-            Self::Admin => "ROLE_ADMIN",
-        }
-    }
-    /// Creates an enum from field names used in the ProtoBuf definition.
-    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
-        match value {
-            "ROLE_UNSPECIFIED" => Some(Self::Unspecified),
-            "ROLE_READ" => Some(Self::Read),
-            "ROLE_READ_WRITE" => Some(Self::ReadWrite),
-            "ROLE_ADMIN" => Some(Self::Admin),
-            _ => None,
-        }
-    }
-}
-/// Where a user is from.
-#[derive(serde::Serialize)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
-#[repr(i32)]
-pub enum UserSource {
-    /// Not told.
-    Unspecified = 0,
-    /// The users file of the node that was asked.
-    File = 1,
-    /// Members agreed on it.
-    Cluster = 2,
-}
-impl UserSource {
-    /// String value of the enum field names used in the ProtoBuf definition.
-    ///
-    /// The values are not transformed in any way and thus are considered stable
-    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
-    pub fn as_str_name(&self) -> &'static str {
-        match self {
-            Self::Unspecified => "USER_SOURCE_UNSPECIFIED",
-            Self::File => "USER_SOURCE_FILE",
-            Self::Cluster => "USER_SOURCE_CLUSTER",
-        }
-    }
-    /// Creates an enum from field names used in the ProtoBuf definition.
-    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
-        match value {
-            "USER_SOURCE_UNSPECIFIED" => Some(Self::Unspecified),
-            "USER_SOURCE_FILE" => Some(Self::File),
-            "USER_SOURCE_CLUSTER" => Some(Self::Cluster),
-            _ => None,
-        }
-    }
-}
-/// Generated client implementations.
-pub mod users_client {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    use tonic::codegen::http::Uri;
-    /// The users of a node and its cluster.
-    #[derive(Debug, Clone)]
-    pub struct UsersClient<T> {
-        inner: tonic::client::Grpc<T>,
-    }
-    impl<T> UsersClient<T>
-    where
-        T: tonic::client::GrpcService<tonic::body::Body>,
-        T::Error: Into<StdError>,
-        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
-        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
-    {
-        pub fn new(inner: T) -> Self {
-            let inner = tonic::client::Grpc::new(inner);
-            Self { inner }
-        }
-        pub fn with_origin(inner: T, origin: Uri) -> Self {
-            let inner = tonic::client::Grpc::with_origin(inner, origin);
-            Self { inner }
-        }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> UsersClient<InterceptedService<T, F>>
-        where
-            F: tonic::service::Interceptor,
-            T::ResponseBody: Default,
-            T: tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-                Response = http::Response<
-                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
-                >,
-            >,
-            <T as tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
-        {
-            UsersClient::new(InterceptedService::new(inner, interceptor))
-        }
-        /// Compress requests with the given encoding.
-        ///
-        /// This requires the server to support it otherwise it might respond with an
-        /// error.
-        #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.send_compressed(encoding);
-            self
-        }
-        /// Enable decompressing responses.
-        #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.accept_compressed(encoding);
-            self
-        }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
-        #[must_use]
-        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_decoding_message_size(limit);
-            self
-        }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
-        #[must_use]
-        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_encoding_message_size(limit);
-            self
-        }
-        /// All users: those of the node's users file, and those that members agreed on. Never a password or its hash.
-        pub async fn list(
-            &mut self,
-            request: impl tonic::IntoRequest<super::ListUsersRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ListUsersResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/fonn.v1.Users/List");
-            let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("fonn.v1.Users", "List"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// Adds a user, or changes one: what is not said stays as it is. Connections of a user that changes end. INVALID_ARGUMENT
-        /// for what cannot be, FAILED_PRECONDITION for a user of the users file, if other users would not be let in any
-        /// more, and if nobody would be an admin.
-        pub async fn put(
-            &mut self,
-            request: impl tonic::IntoRequest<super::PutUserRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::UserChangeResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/fonn.v1.Users/Put");
-            let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("fonn.v1.Users", "Put"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// Removes a user that members agreed on; its connections end. NOT_FOUND if there is none, FAILED_PRECONDITION as for
-        /// changes.
-        pub async fn remove(
-            &mut self,
-            request: impl tonic::IntoRequest<super::RemoveUserRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::UserChangeResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/fonn.v1.Users/Remove");
-            let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("fonn.v1.Users", "Remove"));
-            self.inner.unary(req, path, codec).await
-        }
-    }
-}
-/// Generated server implementations.
-pub mod users_server {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    /// Generated trait containing gRPC methods that should be implemented for use with UsersServer.
-    #[async_trait]
-    pub trait Users: std::marker::Send + std::marker::Sync + 'static {
-        /// All users: those of the node's users file, and those that members agreed on. Never a password or its hash.
-        async fn list(
-            &self,
-            request: tonic::Request<super::ListUsersRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ListUsersResponse>,
-            tonic::Status,
-        >;
-        /// Adds a user, or changes one: what is not said stays as it is. Connections of a user that changes end. INVALID_ARGUMENT
-        /// for what cannot be, FAILED_PRECONDITION for a user of the users file, if other users would not be let in any
-        /// more, and if nobody would be an admin.
-        async fn put(
-            &self,
-            request: tonic::Request<super::PutUserRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::UserChangeResponse>,
-            tonic::Status,
-        >;
-        /// Removes a user that members agreed on; its connections end. NOT_FOUND if there is none, FAILED_PRECONDITION as for
-        /// changes.
-        async fn remove(
-            &self,
-            request: tonic::Request<super::RemoveUserRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::UserChangeResponse>,
-            tonic::Status,
-        >;
-    }
-    /// The users of a node and its cluster.
-    #[derive(Debug)]
-    pub struct UsersServer<T> {
-        inner: Arc<T>,
-        accept_compression_encodings: EnabledCompressionEncodings,
-        send_compression_encodings: EnabledCompressionEncodings,
-        max_decoding_message_size: Option<usize>,
-        max_encoding_message_size: Option<usize>,
-    }
-    impl<T> UsersServer<T> {
-        pub fn new(inner: T) -> Self {
-            Self::from_arc(Arc::new(inner))
-        }
-        pub fn from_arc(inner: Arc<T>) -> Self {
-            Self {
-                inner,
-                accept_compression_encodings: Default::default(),
-                send_compression_encodings: Default::default(),
-                max_decoding_message_size: None,
-                max_encoding_message_size: None,
-            }
-        }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> InterceptedService<Self, F>
-        where
-            F: tonic::service::Interceptor,
-        {
-            InterceptedService::new(Self::new(inner), interceptor)
-        }
-        /// Enable decompressing requests with the given encoding.
-        #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.accept_compression_encodings.enable(encoding);
-            self
-        }
-        /// Compress responses with the given encoding, if the client supports it.
-        #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.send_compression_encodings.enable(encoding);
-            self
-        }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
-        #[must_use]
-        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.max_decoding_message_size = Some(limit);
-            self
-        }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
-        #[must_use]
-        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.max_encoding_message_size = Some(limit);
-            self
-        }
-    }
-    impl<T, B> tonic::codegen::Service<http::Request<B>> for UsersServer<T>
-    where
-        T: Users,
-        B: Body + std::marker::Send + 'static,
-        B::Error: Into<StdError> + std::marker::Send + 'static,
-    {
-        type Response = http::Response<tonic::body::Body>;
-        type Error = std::convert::Infallible;
-        type Future = BoxFuture<Self::Response, Self::Error>;
-        fn poll_ready(
-            &mut self,
-            _cx: &mut Context<'_>,
-        ) -> Poll<std::result::Result<(), Self::Error>> {
-            Poll::Ready(Ok(()))
-        }
-        fn call(&mut self, req: http::Request<B>) -> Self::Future {
-            match req.uri().path() {
-                "/fonn.v1.Users/List" => {
-                    #[allow(non_camel_case_types)]
-                    struct ListSvc<T: Users>(pub Arc<T>);
-                    impl<T: Users> tonic::server::UnaryService<super::ListUsersRequest>
-                    for ListSvc<T> {
-                        type Response = super::ListUsersResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ListUsersRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Users>::list(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ListSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/fonn.v1.Users/Put" => {
-                    #[allow(non_camel_case_types)]
-                    struct PutSvc<T: Users>(pub Arc<T>);
-                    impl<T: Users> tonic::server::UnaryService<super::PutUserRequest>
-                    for PutSvc<T> {
-                        type Response = super::UserChangeResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::PutUserRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Users>::put(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = PutSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/fonn.v1.Users/Remove" => {
-                    #[allow(non_camel_case_types)]
-                    struct RemoveSvc<T: Users>(pub Arc<T>);
-                    impl<T: Users> tonic::server::UnaryService<super::RemoveUserRequest>
-                    for RemoveSvc<T> {
-                        type Response = super::UserChangeResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::RemoveUserRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Users>::remove(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = RemoveSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                _ => {
-                    Box::pin(async move {
-                        let mut response = http::Response::new(
-                            tonic::body::Body::default(),
-                        );
-                        let headers = response.headers_mut();
-                        headers
-                            .insert(
-                                tonic::Status::GRPC_STATUS,
-                                (tonic::Code::Unimplemented as i32).into(),
-                            );
-                        headers
-                            .insert(
-                                http::header::CONTENT_TYPE,
-                                tonic::metadata::GRPC_CONTENT_TYPE,
-                            );
-                        Ok(response)
-                    })
-                }
-            }
-        }
-    }
-    impl<T> Clone for UsersServer<T> {
-        fn clone(&self) -> Self {
-            let inner = self.inner.clone();
-            Self {
-                inner,
-                accept_compression_encodings: self.accept_compression_encodings,
-                send_compression_encodings: self.send_compression_encodings,
-                max_decoding_message_size: self.max_decoding_message_size,
-                max_encoding_message_size: self.max_encoding_message_size,
-            }
-        }
-    }
-    /// Generated gRPC service name
-    pub const SERVICE_NAME: &str = "fonn.v1.Users";
-    impl<T> tonic::server::NamedService for UsersServer<T> {
-        const NAME: &'static str = SERVICE_NAME;
-    }
-}
 /// The two ends of a message between participants of one raft group.
 #[derive(serde::Serialize)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1766,65 +1172,23 @@ pub struct RaftRequest {
     /// Version of the payload: 1.
     #[prost(uint32, tag = "2")]
     pub version: u32,
-    /// The request of openraft 0.9 in JSON.
-    #[prost(bytes = "vec", tag = "3")]
+    /// What the message is.
+    #[prost(enumeration = "RaftKind", tag = "3")]
+    pub kind: i32,
+    /// The request of openraft 0.9 in JSON. Of a pre-vote: the end of the sender's log; null for an empty log.
+    #[prost(bytes = "vec", tag = "4")]
     pub payload: ::prost::alloc::vec::Vec<u8>,
+    /// The piece of a snapshot, which is not in the payload; else empty.
+    #[prost(bytes = "vec", tag = "5")]
+    pub data: ::prost::alloc::vec::Vec<u8>,
 }
 /// The answer to a message of raft.
 #[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RaftResponse {
-    /// The result of openraft 0.9 in JSON, of the version of the request.
+    /// The result of openraft 0.9 in JSON, of the version of the request. Of a pre-vote: true or false.
     #[prost(bytes = "vec", tag = "1")]
     pub payload: ::prost::alloc::vec::Vec<u8>,
-}
-/// A piece of a snapshot.
-#[derive(serde::Serialize)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct SnapshotRequest {
-    /// From whom to whom.
-    #[prost(message, optional, tag = "1")]
-    pub ends: ::core::option::Option<RaftEnds>,
-    /// Version of vote, meta and data: 1.
-    #[prost(uint32, tag = "2")]
-    pub version: u32,
-    /// The vote of the leader in JSON.
-    #[prost(bytes = "vec", tag = "3")]
-    pub vote: ::prost::alloc::vec::Vec<u8>,
-    /// What the snapshot covers, in JSON.
-    #[prost(bytes = "vec", tag = "4")]
-    pub meta: ::prost::alloc::vec::Vec<u8>,
-    /// Where in the snapshot the piece begins, in bytes.
-    #[prost(uint64, tag = "5")]
-    pub offset: u64,
-    /// The piece.
-    #[prost(bytes = "vec", tag = "6")]
-    pub data: ::prost::alloc::vec::Vec<u8>,
-    /// Whether it is the last one.
-    #[prost(bool, tag = "7")]
-    pub done: bool,
-}
-/// Asks whether a vote would be given.
-#[derive(serde::Serialize)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct PreVoteRequest {
-    /// From whom to whom.
-    #[prost(message, optional, tag = "1")]
-    pub ends: ::core::option::Option<RaftEnds>,
-    /// Version of last_log: 1.
-    #[prost(uint32, tag = "2")]
-    pub version: u32,
-    /// The end of the log of who asks, in JSON; null for an empty log.
-    #[prost(bytes = "vec", tag = "3")]
-    pub last_log: ::prost::alloc::vec::Vec<u8>,
-}
-/// Whether a vote would be given.
-#[derive(serde::Serialize)]
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct PreVoteResponse {
-    /// It would.
-    #[prost(bool, tag = "1")]
-    pub granted: bool,
 }
 /// What a member says of itself.
 #[derive(serde::Serialize)]
@@ -1959,63 +1323,29 @@ pub struct MapRequest {
     /// The cluster whose map is wanted; 0 for any.
     #[prost(fixed64, tag = "1")]
     pub cluster: u64,
+    /// Whether the users are wanted, too.
+    #[prost(bool, tag = "2")]
+    pub with_users: bool,
 }
-/// Asks for the users.
-#[derive(serde::Serialize)]
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct UsersRequest {
-    /// The cluster whose users are wanted; 0 for any.
-    #[prost(fixed64, tag = "1")]
-    pub cluster: u64,
-}
-/// The users at one revision.
+/// The users at one revision, as members agreed on them: records in JSON by name.
 #[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ClusterUsers {
-    /// The cluster.
-    #[prost(fixed64, tag = "1")]
-    pub cluster: u64,
     /// The version; a higher one is newer. 0 before the first change.
-    #[prost(uint64, tag = "2")]
+    #[prost(uint64, tag = "1")]
     pub revision: u64,
-    /// They, by name.
-    #[prost(message, repeated, tag = "3")]
-    pub users: ::prost::alloc::vec::Vec<ClusterUser>,
-    /// The namespaces of which something is said, by name.
-    #[prost(message, repeated, tag = "4")]
-    pub namespaces: ::prost::alloc::vec::Vec<ClusterNamespace>,
-}
-/// A user for whoever checks passwords.
-#[derive(serde::Serialize)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct ClusterUser {
-    /// Its name.
-    #[prost(string, tag = "1")]
-    pub name: ::prost::alloc::string::String,
-    /// The argon2 hash of its password, as a PHC string.
-    #[prost(string, tag = "2")]
-    pub hash: ::prost::alloc::string::String,
-    /// What it may do.
-    #[prost(enumeration = "Role", tag = "3")]
-    #[serde(serialize_with = "json::role")]
-    pub role: i32,
-    /// The namespace it is in.
-    #[prost(string, tag = "4")]
-    pub namespace: ::prost::alloc::string::String,
-}
-/// What is said of a namespace.
-#[derive(serde::Serialize)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct ClusterNamespace {
-    /// Its name.
-    #[prost(string, tag = "1")]
-    pub name: ::prost::alloc::string::String,
-    /// The namespace that it lies over; empty for none.
-    #[prost(string, tag = "2")]
-    pub base: ::prost::alloc::string::String,
-    /// What its entries may take on each node.
-    #[prost(uint64, optional, tag = "3")]
-    pub quota_bytes: ::core::option::Option<u64>,
+    /// Users, with the hashes of their passwords.
+    #[prost(map = "string, string", tag = "2")]
+    pub users: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
+    /// The namespaces of which something is said.
+    #[prost(map = "string, string", tag = "3")]
+    pub namespaces: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
 }
 /// Members and placement at one epoch.
 #[derive(serde::Serialize)]
@@ -2037,6 +1367,10 @@ pub struct ClusterMap {
     /// members (2 bytes, little endian), the primary first.
     #[prost(bytes = "vec", tag = "5")]
     pub owners: ::prost::alloc::vec::Vec<u8>,
+    /// All users, in the first map of a stream and whenever they are changed, if the request wants them. Never where members
+    /// do not know each other by certificates: no user that members agreed on is let in there.
+    #[prost(message, optional, tag = "6")]
+    pub users: ::core::option::Option<ClusterUsers>,
 }
 /// A member in a map.
 #[derive(serde::Serialize)]
@@ -2067,6 +1401,48 @@ pub struct ClusterMember {
     /// The version of its software.
     #[prost(string, tag = "9")]
     pub version: ::prost::alloc::string::String,
+}
+/// Kinds of messages of raft.
+#[derive(serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum RaftKind {
+    /// Not said.
+    Unspecified = 0,
+    /// Entries of the log, or none: the heartbeat of a leader.
+    Append = 1,
+    /// Asks for a vote.
+    Vote = 2,
+    /// Asks whether a vote would be given, and changes nothing.
+    PreVote = 3,
+    /// A piece of a snapshot.
+    Snapshot = 4,
+}
+impl RaftKind {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "RAFT_KIND_UNSPECIFIED",
+            Self::Append => "RAFT_KIND_APPEND",
+            Self::Vote => "RAFT_KIND_VOTE",
+            Self::PreVote => "RAFT_KIND_PRE_VOTE",
+            Self::Snapshot => "RAFT_KIND_SNAPSHOT",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "RAFT_KIND_UNSPECIFIED" => Some(Self::Unspecified),
+            "RAFT_KIND_APPEND" => Some(Self::Append),
+            "RAFT_KIND_VOTE" => Some(Self::Vote),
+            "RAFT_KIND_PRE_VOTE" => Some(Self::PreVote),
+            "RAFT_KIND_SNAPSHOT" => Some(Self::Snapshot),
+            _ => None,
+        }
+    }
 }
 /// How a member is.
 #[derive(serde::Serialize)]
@@ -2108,491 +1484,6 @@ impl MemberState {
             "MEMBER_STATE_DOWN" => Some(Self::Down),
             _ => None,
         }
-    }
-}
-/// Generated client implementations.
-pub mod raft_client {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    use tonic::codegen::http::Uri;
-    /// Agreement between members. For members alone.
-    #[derive(Debug, Clone)]
-    pub struct RaftClient<T> {
-        inner: tonic::client::Grpc<T>,
-    }
-    impl<T> RaftClient<T>
-    where
-        T: tonic::client::GrpcService<tonic::body::Body>,
-        T::Error: Into<StdError>,
-        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
-        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
-    {
-        pub fn new(inner: T) -> Self {
-            let inner = tonic::client::Grpc::new(inner);
-            Self { inner }
-        }
-        pub fn with_origin(inner: T, origin: Uri) -> Self {
-            let inner = tonic::client::Grpc::with_origin(inner, origin);
-            Self { inner }
-        }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> RaftClient<InterceptedService<T, F>>
-        where
-            F: tonic::service::Interceptor,
-            T::ResponseBody: Default,
-            T: tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-                Response = http::Response<
-                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
-                >,
-            >,
-            <T as tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
-        {
-            RaftClient::new(InterceptedService::new(inner, interceptor))
-        }
-        /// Compress requests with the given encoding.
-        ///
-        /// This requires the server to support it otherwise it might respond with an
-        /// error.
-        #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.send_compressed(encoding);
-            self
-        }
-        /// Enable decompressing responses.
-        #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.accept_compressed(encoding);
-            self
-        }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
-        #[must_use]
-        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_decoding_message_size(limit);
-            self
-        }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
-        #[must_use]
-        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_encoding_message_size(limit);
-            self
-        }
-        /// Takes entries of the log, or is the heartbeat of a leader.
-        pub async fn append(
-            &mut self,
-            request: impl tonic::IntoRequest<super::RaftRequest>,
-        ) -> std::result::Result<tonic::Response<super::RaftResponse>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/fonn.v1.Raft/Append");
-            let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("fonn.v1.Raft", "Append"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// Gives or refuses a vote.
-        pub async fn vote(
-            &mut self,
-            request: impl tonic::IntoRequest<super::RaftRequest>,
-        ) -> std::result::Result<tonic::Response<super::RaftResponse>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/fonn.v1.Raft/Vote");
-            let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("fonn.v1.Raft", "Vote"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// Says whether a vote would be given, and changes nothing.
-        pub async fn pre_vote(
-            &mut self,
-            request: impl tonic::IntoRequest<super::PreVoteRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::PreVoteResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/fonn.v1.Raft/PreVote");
-            let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("fonn.v1.Raft", "PreVote"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// Takes a piece of a snapshot.
-        pub async fn snapshot(
-            &mut self,
-            request: impl tonic::IntoRequest<super::SnapshotRequest>,
-        ) -> std::result::Result<tonic::Response<super::RaftResponse>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/fonn.v1.Raft/Snapshot");
-            let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("fonn.v1.Raft", "Snapshot"));
-            self.inner.unary(req, path, codec).await
-        }
-    }
-}
-/// Generated server implementations.
-pub mod raft_server {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    /// Generated trait containing gRPC methods that should be implemented for use with RaftServer.
-    #[async_trait]
-    pub trait Raft: std::marker::Send + std::marker::Sync + 'static {
-        /// Takes entries of the log, or is the heartbeat of a leader.
-        async fn append(
-            &self,
-            request: tonic::Request<super::RaftRequest>,
-        ) -> std::result::Result<tonic::Response<super::RaftResponse>, tonic::Status>;
-        /// Gives or refuses a vote.
-        async fn vote(
-            &self,
-            request: tonic::Request<super::RaftRequest>,
-        ) -> std::result::Result<tonic::Response<super::RaftResponse>, tonic::Status>;
-        /// Says whether a vote would be given, and changes nothing.
-        async fn pre_vote(
-            &self,
-            request: tonic::Request<super::PreVoteRequest>,
-        ) -> std::result::Result<tonic::Response<super::PreVoteResponse>, tonic::Status>;
-        /// Takes a piece of a snapshot.
-        async fn snapshot(
-            &self,
-            request: tonic::Request<super::SnapshotRequest>,
-        ) -> std::result::Result<tonic::Response<super::RaftResponse>, tonic::Status>;
-    }
-    /// Agreement between members. For members alone.
-    #[derive(Debug)]
-    pub struct RaftServer<T> {
-        inner: Arc<T>,
-        accept_compression_encodings: EnabledCompressionEncodings,
-        send_compression_encodings: EnabledCompressionEncodings,
-        max_decoding_message_size: Option<usize>,
-        max_encoding_message_size: Option<usize>,
-    }
-    impl<T> RaftServer<T> {
-        pub fn new(inner: T) -> Self {
-            Self::from_arc(Arc::new(inner))
-        }
-        pub fn from_arc(inner: Arc<T>) -> Self {
-            Self {
-                inner,
-                accept_compression_encodings: Default::default(),
-                send_compression_encodings: Default::default(),
-                max_decoding_message_size: None,
-                max_encoding_message_size: None,
-            }
-        }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> InterceptedService<Self, F>
-        where
-            F: tonic::service::Interceptor,
-        {
-            InterceptedService::new(Self::new(inner), interceptor)
-        }
-        /// Enable decompressing requests with the given encoding.
-        #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.accept_compression_encodings.enable(encoding);
-            self
-        }
-        /// Compress responses with the given encoding, if the client supports it.
-        #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.send_compression_encodings.enable(encoding);
-            self
-        }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
-        #[must_use]
-        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.max_decoding_message_size = Some(limit);
-            self
-        }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
-        #[must_use]
-        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.max_encoding_message_size = Some(limit);
-            self
-        }
-    }
-    impl<T, B> tonic::codegen::Service<http::Request<B>> for RaftServer<T>
-    where
-        T: Raft,
-        B: Body + std::marker::Send + 'static,
-        B::Error: Into<StdError> + std::marker::Send + 'static,
-    {
-        type Response = http::Response<tonic::body::Body>;
-        type Error = std::convert::Infallible;
-        type Future = BoxFuture<Self::Response, Self::Error>;
-        fn poll_ready(
-            &mut self,
-            _cx: &mut Context<'_>,
-        ) -> Poll<std::result::Result<(), Self::Error>> {
-            Poll::Ready(Ok(()))
-        }
-        fn call(&mut self, req: http::Request<B>) -> Self::Future {
-            match req.uri().path() {
-                "/fonn.v1.Raft/Append" => {
-                    #[allow(non_camel_case_types)]
-                    struct AppendSvc<T: Raft>(pub Arc<T>);
-                    impl<T: Raft> tonic::server::UnaryService<super::RaftRequest>
-                    for AppendSvc<T> {
-                        type Response = super::RaftResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::RaftRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Raft>::append(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = AppendSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/fonn.v1.Raft/Vote" => {
-                    #[allow(non_camel_case_types)]
-                    struct VoteSvc<T: Raft>(pub Arc<T>);
-                    impl<T: Raft> tonic::server::UnaryService<super::RaftRequest>
-                    for VoteSvc<T> {
-                        type Response = super::RaftResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::RaftRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Raft>::vote(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = VoteSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/fonn.v1.Raft/PreVote" => {
-                    #[allow(non_camel_case_types)]
-                    struct PreVoteSvc<T: Raft>(pub Arc<T>);
-                    impl<T: Raft> tonic::server::UnaryService<super::PreVoteRequest>
-                    for PreVoteSvc<T> {
-                        type Response = super::PreVoteResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::PreVoteRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Raft>::pre_vote(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = PreVoteSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/fonn.v1.Raft/Snapshot" => {
-                    #[allow(non_camel_case_types)]
-                    struct SnapshotSvc<T: Raft>(pub Arc<T>);
-                    impl<T: Raft> tonic::server::UnaryService<super::SnapshotRequest>
-                    for SnapshotSvc<T> {
-                        type Response = super::RaftResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::SnapshotRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Raft>::snapshot(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = SnapshotSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                _ => {
-                    Box::pin(async move {
-                        let mut response = http::Response::new(
-                            tonic::body::Body::default(),
-                        );
-                        let headers = response.headers_mut();
-                        headers
-                            .insert(
-                                tonic::Status::GRPC_STATUS,
-                                (tonic::Code::Unimplemented as i32).into(),
-                            );
-                        headers
-                            .insert(
-                                http::header::CONTENT_TYPE,
-                                tonic::metadata::GRPC_CONTENT_TYPE,
-                            );
-                        Ok(response)
-                    })
-                }
-            }
-        }
-    }
-    impl<T> Clone for RaftServer<T> {
-        fn clone(&self) -> Self {
-            let inner = self.inner.clone();
-            Self {
-                inner,
-                accept_compression_encodings: self.accept_compression_encodings,
-                send_compression_encodings: self.send_compression_encodings,
-                max_decoding_message_size: self.max_decoding_message_size,
-                max_encoding_message_size: self.max_encoding_message_size,
-            }
-        }
-    }
-    /// Generated gRPC service name
-    pub const SERVICE_NAME: &str = "fonn.v1.Raft";
-    impl<T> tonic::server::NamedService for RaftServer<T> {
-        const NAME: &'static str = SERVICE_NAME;
     }
 }
 /// Generated client implementations.
@@ -2675,6 +1566,25 @@ pub mod members_client {
         pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
+        }
+        /// Takes a message of raft, by which members agree. For members alone.
+        pub async fn raft(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RaftRequest>,
+        ) -> std::result::Result<tonic::Response<super::RaftResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/fonn.v1.Members/Raft");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("fonn.v1.Members", "Raft"));
+            self.inner.unary(req, path, codec).await
         }
         /// Takes a member in, or notes what is new about one. Any member can be asked: the leader answers.
         /// UNAVAILABLE while there is none, ALREADY_EXISTS while another process runs under the same name,
@@ -2762,8 +1672,8 @@ pub mod members_client {
             req.extensions_mut().insert(GrpcMethod::new("fonn.v1.Members", "Announce"));
             self.inner.unary(req, path, codec).await
         }
-        /// The map as it is, and then each newer one. A reader that is slow is sent the newest alone. The
-        /// stream ends with the member; the map stays valid until a newer one is found elsewhere.
+        /// The map as it is, and then each newer one, with the users if they are asked for. A reader that is slow is sent the
+        /// newest alone. The stream ends with the member; the map stays valid until a newer one is found elsewhere.
         pub async fn map(
             &mut self,
             request: impl tonic::IntoRequest<super::MapRequest>,
@@ -2785,30 +1695,6 @@ pub mod members_client {
             req.extensions_mut().insert(GrpcMethod::new("fonn.v1.Members", "Map"));
             self.inner.server_streaming(req, path, codec).await
         }
-        /// The users that members agreed on as they are, with the hashes of their passwords, and then each newer version of
-        /// all of them. A reader that is slow is sent the newest alone. FAILED_PRECONDITION where members do not know each
-        /// other by certificates: users that members agreed on are let in by nobody then.
-        pub async fn users(
-            &mut self,
-            request: impl tonic::IntoRequest<super::UsersRequest>,
-        ) -> std::result::Result<
-            tonic::Response<tonic::codec::Streaming<super::ClusterUsers>>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/fonn.v1.Members/Users");
-            let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("fonn.v1.Members", "Users"));
-            self.inner.server_streaming(req, path, codec).await
-        }
     }
 }
 /// Generated server implementations.
@@ -2824,6 +1710,11 @@ pub mod members_server {
     /// Generated trait containing gRPC methods that should be implemented for use with MembersServer.
     #[async_trait]
     pub trait Members: std::marker::Send + std::marker::Sync + 'static {
+        /// Takes a message of raft, by which members agree. For members alone.
+        async fn raft(
+            &self,
+            request: tonic::Request<super::RaftRequest>,
+        ) -> std::result::Result<tonic::Response<super::RaftResponse>, tonic::Status>;
         /// Takes a member in, or notes what is new about one. Any member can be asked: the leader answers.
         /// UNAVAILABLE while there is none, ALREADY_EXISTS while another process runs under the same name,
         /// FAILED_PRECONDITION where the member cannot join as it is.
@@ -2857,25 +1748,12 @@ pub mod members_server {
             >
             + std::marker::Send
             + 'static;
-        /// The map as it is, and then each newer one. A reader that is slow is sent the newest alone. The
-        /// stream ends with the member; the map stays valid until a newer one is found elsewhere.
+        /// The map as it is, and then each newer one, with the users if they are asked for. A reader that is slow is sent the
+        /// newest alone. The stream ends with the member; the map stays valid until a newer one is found elsewhere.
         async fn map(
             &self,
             request: tonic::Request<super::MapRequest>,
         ) -> std::result::Result<tonic::Response<Self::MapStream>, tonic::Status>;
-        /// Server streaming response type for the Users method.
-        type UsersStream: tonic::codegen::tokio_stream::Stream<
-                Item = std::result::Result<super::ClusterUsers, tonic::Status>,
-            >
-            + std::marker::Send
-            + 'static;
-        /// The users that members agreed on as they are, with the hashes of their passwords, and then each newer version of
-        /// all of them. A reader that is slow is sent the newest alone. FAILED_PRECONDITION where members do not know each
-        /// other by certificates: users that members agreed on are let in by nobody then.
-        async fn users(
-            &self,
-            request: tonic::Request<super::UsersRequest>,
-        ) -> std::result::Result<tonic::Response<Self::UsersStream>, tonic::Status>;
     }
     /// Membership, and the map that follows from it.
     #[derive(Debug)]
@@ -2954,6 +1832,49 @@ pub mod members_server {
         }
         fn call(&mut self, req: http::Request<B>) -> Self::Future {
             match req.uri().path() {
+                "/fonn.v1.Members/Raft" => {
+                    #[allow(non_camel_case_types)]
+                    struct RaftSvc<T: Members>(pub Arc<T>);
+                    impl<T: Members> tonic::server::UnaryService<super::RaftRequest>
+                    for RaftSvc<T> {
+                        type Response = super::RaftResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RaftRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Members>::raft(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RaftSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
                 "/fonn.v1.Members/Join" => {
                     #[allow(non_camel_case_types)]
                     struct JoinSvc<T: Members>(pub Arc<T>);
@@ -3157,52 +2078,6 @@ pub mod members_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = MapSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.server_streaming(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/fonn.v1.Members/Users" => {
-                    #[allow(non_camel_case_types)]
-                    struct UsersSvc<T: Members>(pub Arc<T>);
-                    impl<
-                        T: Members,
-                    > tonic::server::ServerStreamingService<super::UsersRequest>
-                    for UsersSvc<T> {
-                        type Response = super::ClusterUsers;
-                        type ResponseStream = T::UsersStream;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::ResponseStream>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::UsersRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Members>::users(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = UsersSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
@@ -7101,6 +5976,600 @@ pub mod tools_server {
     /// Generated gRPC service name
     pub const SERVICE_NAME: &str = "fonn.v1.Tools";
     impl<T> tonic::server::NamedService for ToolsServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}
+/// Asks for the users.
+#[derive(serde::Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListUsersRequest {}
+/// The users.
+#[derive(serde::Serialize)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListUsersResponse {
+    /// They, by name.
+    #[prost(message, repeated, tag = "1")]
+    pub users: ::prost::alloc::vec::Vec<User>,
+}
+/// A user.
+#[derive(serde::Serialize)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct User {
+    /// Its name.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// What it may do.
+    #[prost(enumeration = "Role", tag = "2")]
+    #[serde(serialize_with = "json::role")]
+    pub role: i32,
+    /// The namespace it is in.
+    #[prost(string, tag = "3")]
+    pub namespace: ::prost::alloc::string::String,
+    /// The namespace under that; empty if there is none.
+    #[prost(string, tag = "4")]
+    pub base: ::prost::alloc::string::String,
+    /// What the namespace may take on each node; not said if it has no quota.
+    #[prost(uint64, optional, tag = "5")]
+    pub quota_bytes: ::core::option::Option<u64>,
+    /// Where it is from.
+    #[prost(enumeration = "UserSource", tag = "6")]
+    #[serde(serialize_with = "json::user_source")]
+    pub source: i32,
+    /// Why it is not let in as this says; empty if it is.
+    #[prost(string, tag = "7")]
+    pub ignored: ::prost::alloc::string::String,
+}
+/// Asks for a user to be there as this says.
+#[derive(serde::Serialize)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PutUserRequest {
+    /// Its name: 1 to 64 visible ASCII characters, no colon.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// Its password, 1 to 1024 bytes. A new user needs one. It is hashed by the node that is asked, and kept by nobody.
+    #[prost(bytes = "vec", optional, tag = "2")]
+    pub password: ::core::option::Option<::prost::alloc::vec::Vec<u8>>,
+    /// What it may do. A new user needs one.
+    #[prost(enumeration = "Role", tag = "3")]
+    #[serde(serialize_with = "json::role")]
+    pub role: i32,
+    /// The namespace it is in; a new user is in `default` if nothing is said.
+    #[prost(string, tag = "4")]
+    pub namespace: ::prost::alloc::string::String,
+    /// The namespace under that, empty for none: for all users of the namespace.
+    #[prost(string, optional, tag = "5")]
+    pub base: ::core::option::Option<::prost::alloc::string::String>,
+    /// What the namespace may take on each node, 0 for as much as there is: for all users of the namespace.
+    #[prost(uint64, optional, tag = "6")]
+    pub quota_bytes: ::core::option::Option<u64>,
+}
+/// Asks for a user to be removed.
+#[derive(serde::Serialize)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RemoveUserRequest {
+    /// Its name.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+}
+/// The change holds.
+#[derive(serde::Serialize)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct UserChangeResponse {
+    /// The version of the users behind it.
+    #[prost(uint64, tag = "1")]
+    pub revision: u64,
+    /// What is so now, in a sentence.
+    #[prost(string, tag = "2")]
+    pub message: ::prost::alloc::string::String,
+}
+/// What a user may do.
+#[derive(serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Role {
+    /// Not told.
+    Unspecified = 0,
+    /// Read entries of its namespace.
+    Read = 1,
+    /// Change them too.
+    ReadWrite = 2,
+    /// Everything.
+    Admin = 3,
+}
+impl Role {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "ROLE_UNSPECIFIED",
+            Self::Read => "ROLE_READ",
+            Self::ReadWrite => "ROLE_READ_WRITE",
+            Self::Admin => "ROLE_ADMIN",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "ROLE_UNSPECIFIED" => Some(Self::Unspecified),
+            "ROLE_READ" => Some(Self::Read),
+            "ROLE_READ_WRITE" => Some(Self::ReadWrite),
+            "ROLE_ADMIN" => Some(Self::Admin),
+            _ => None,
+        }
+    }
+}
+/// Where a user is from.
+#[derive(serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum UserSource {
+    /// Not told.
+    Unspecified = 0,
+    /// The users file of the node that was asked.
+    File = 1,
+    /// Members agreed on it.
+    Cluster = 2,
+}
+impl UserSource {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "USER_SOURCE_UNSPECIFIED",
+            Self::File => "USER_SOURCE_FILE",
+            Self::Cluster => "USER_SOURCE_CLUSTER",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "USER_SOURCE_UNSPECIFIED" => Some(Self::Unspecified),
+            "USER_SOURCE_FILE" => Some(Self::File),
+            "USER_SOURCE_CLUSTER" => Some(Self::Cluster),
+            _ => None,
+        }
+    }
+}
+/// Generated client implementations.
+pub mod users_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// The users of a node and its cluster.
+    #[derive(Debug, Clone)]
+    pub struct UsersClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl<T> UsersClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> UsersClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            UsersClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// All users: those of the node's users file, and those that members agreed on. Never a password or its hash.
+        pub async fn list(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListUsersRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListUsersResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/fonn.v1.Users/List");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("fonn.v1.Users", "List"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Adds a user, or changes one: what is not said stays as it is. Connections of a user that changes end. INVALID_ARGUMENT
+        /// for what cannot be, FAILED_PRECONDITION for a user of the users file, if other users would not be let in any
+        /// more, and if nobody would be an admin.
+        pub async fn put(
+            &mut self,
+            request: impl tonic::IntoRequest<super::PutUserRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::UserChangeResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/fonn.v1.Users/Put");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("fonn.v1.Users", "Put"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Removes a user that members agreed on; its connections end. NOT_FOUND if there is none, FAILED_PRECONDITION as for
+        /// changes.
+        pub async fn remove(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RemoveUserRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::UserChangeResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/fonn.v1.Users/Remove");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("fonn.v1.Users", "Remove"));
+            self.inner.unary(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+pub mod users_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with UsersServer.
+    #[async_trait]
+    pub trait Users: std::marker::Send + std::marker::Sync + 'static {
+        /// All users: those of the node's users file, and those that members agreed on. Never a password or its hash.
+        async fn list(
+            &self,
+            request: tonic::Request<super::ListUsersRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListUsersResponse>,
+            tonic::Status,
+        >;
+        /// Adds a user, or changes one: what is not said stays as it is. Connections of a user that changes end. INVALID_ARGUMENT
+        /// for what cannot be, FAILED_PRECONDITION for a user of the users file, if other users would not be let in any
+        /// more, and if nobody would be an admin.
+        async fn put(
+            &self,
+            request: tonic::Request<super::PutUserRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::UserChangeResponse>,
+            tonic::Status,
+        >;
+        /// Removes a user that members agreed on; its connections end. NOT_FOUND if there is none, FAILED_PRECONDITION as for
+        /// changes.
+        async fn remove(
+            &self,
+            request: tonic::Request<super::RemoveUserRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::UserChangeResponse>,
+            tonic::Status,
+        >;
+    }
+    /// The users of a node and its cluster.
+    #[derive(Debug)]
+    pub struct UsersServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> UsersServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for UsersServer<T>
+    where
+        T: Users,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/fonn.v1.Users/List" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListSvc<T: Users>(pub Arc<T>);
+                    impl<T: Users> tonic::server::UnaryService<super::ListUsersRequest>
+                    for ListSvc<T> {
+                        type Response = super::ListUsersResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListUsersRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Users>::list(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/fonn.v1.Users/Put" => {
+                    #[allow(non_camel_case_types)]
+                    struct PutSvc<T: Users>(pub Arc<T>);
+                    impl<T: Users> tonic::server::UnaryService<super::PutUserRequest>
+                    for PutSvc<T> {
+                        type Response = super::UserChangeResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::PutUserRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Users>::put(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = PutSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/fonn.v1.Users/Remove" => {
+                    #[allow(non_camel_case_types)]
+                    struct RemoveSvc<T: Users>(pub Arc<T>);
+                    impl<T: Users> tonic::server::UnaryService<super::RemoveUserRequest>
+                    for RemoveSvc<T> {
+                        type Response = super::UserChangeResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RemoveUserRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Users>::remove(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RemoveSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for UsersServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "fonn.v1.Users";
+    impl<T> tonic::server::NamedService for UsersServer<T> {
         const NAME: &'static str = SERVICE_NAME;
     }
 }

@@ -75,8 +75,9 @@ impl Streams {
     }
 
     /// Chooses the member that stream `index` follows next: one that no other stream follows, that
-    /// serves, and whose last stream did not end lately. The seeds are for the time when no member
-    /// is heard. `None` if there is no such member.
+    /// serves, and whose last stream did not end lately. Among those, the stream follows the member
+    /// that was not followed for the longest time. The seeds are for the time when no member is
+    /// heard. `None` if there is no such member.
     pub(super) fn choose(
         &mut self,
         index: usize,
@@ -96,8 +97,8 @@ impl Streams {
         let free = all.filter(|(address, _)| !is_taken(address));
         let (address, _) = free.min_by_key(|(address, serves)| {
             let ended = self.ended.get(*address).copied();
-            let ended = ended.filter(|at| now.saturating_duration_since(*at) < FORGIVEN);
-            (ended, Reverse(*serves), random.next_u64())
+            let lately = ended.filter(|at| now.saturating_duration_since(*at) < FORGIVEN);
+            (lately, Reverse(*serves), ended, random.next_u64())
         })?;
         let rested = self.ended.get(address).map(|at| *at + REST);
         let choice = Choice {
@@ -110,6 +111,18 @@ impl Streams {
             ..Stream::default()
         };
         Some(choice)
+    }
+
+    /// Whether stream `index` may go on to another member: another stream is live, and there is a
+    /// member that serves and that no stream follows.
+    pub(super) fn may_turn(&self, index: usize) -> bool {
+        let mut others = self.streams.iter().enumerate();
+        let is_free = |(address, serves): &(String, bool)| {
+            let mut followed = self.streams.iter().filter_map(|it| it.address.as_ref());
+            *serves && followed.all(|it| it != address)
+        };
+        others.any(|(at, it)| at != index && it.live_since.is_some())
+            && self.members.iter().any(is_free)
     }
 
     /// Stream `index` told a topology.
@@ -270,6 +283,34 @@ mod tests {
         assert_eq!(rig.streams.silence(rig.now), Duration::from_millis(200));
         let chosen = [rig.choose(0).unwrap(), rig.choose(1).unwrap()];
         assert_eq!(chosen.map(|it| it.1), [300, 300]);
+    }
+
+    #[test]
+    fn in_turn_a_stream_follows_each_other_member() {
+        let mut rig = Rig::new(&["a:1"]);
+        rig.choose(0);
+        let mut members = ["a:1", "b:1", "c:1", "d:1", "e:1"].map(|it| (it, Active));
+        members[4].1 = Down;
+        let all = map(1, &members);
+        assert!(!rig.streams.may_turn(1), "no stream is live");
+        rig.told(0, &all);
+        let mut followed = Vec::new();
+        for _ in 0..6 {
+            let (address, wait) = rig.choose(1).unwrap();
+            assert_eq!(wait, 0, "{address}");
+            followed.push(address);
+            rig.told(1, &all);
+            rig.pass(10_000);
+            assert!(rig.streams.may_turn(1));
+            assert!(!rig.streams.ended(1, rig.now));
+        }
+        let mut first = followed[..3].to_vec();
+        assert_eq!(first[..], followed[3..]);
+        first.sort();
+        assert_eq!(first, ["b:1", "c:1", "d:1"]);
+        rig.choose(1);
+        rig.told(1, &map(2, &[("a:1", Active), ("e:1", Down)]));
+        assert!(!rig.streams.may_turn(1), "no other member serves");
     }
 
     #[test]

@@ -237,6 +237,29 @@ fn no_member_joins_at_the_address_of_another_unless_that_has_failed() {
 }
 
 #[test]
+fn a_failed_member_does_not_return_at_the_address_of_a_member_that_has_not_failed() {
+    let mut state = formed();
+    let refused = |outcome| matches!(outcome, Outcome::Refused(Refusal::Invalid(_)));
+    state.apply(Change::Join(info("b", 2)));
+    state.apply(Change::Activate(2));
+    settle(&mut state);
+    state.apply(Change::Down(2));
+    let at_b = MemberInfo {
+        client_address: info("b", 2).client_address,
+        ..info("c", 3)
+    };
+    state.apply(Change::Join(at_b));
+    assert!(refused(state.apply(asks_to_sync(&state, "b"))), "c joins");
+    state.apply(asks_to_sync(&state, "c"));
+    state.apply(Change::Activate(3));
+    assert!(refused(state.apply(asks_to_sync(&state, "b"))), "c serves");
+    assert_eq!(state_of(&state, "b"), Some(MemberState::Down));
+    state.apply(Change::Down(3));
+    assert!(!refused(state.apply(asks_to_sync(&state, "b"))));
+    assert!(refused(state.apply(asks_to_sync(&state, "c"))), "b serves");
+}
+
+#[test]
 fn the_last_active_member_keeps_its_slots() {
     let mut state = formed();
     state.apply(Change::Join(info("b", 2)));

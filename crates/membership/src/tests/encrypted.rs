@@ -12,7 +12,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair,
 use rustls::ClientConfig;
 
 use super::world::{Node, World};
-use crate::state::Change;
+use crate::state::{Change, Put, Record, RecordKind};
 use crate::{Options, Start};
 use fonn_proto::member::MemberState::Active;
 
@@ -142,6 +142,54 @@ async fn members_of_one_authority_form_a_cluster_and_no_other_comes_in() {
     for node in nodes.into_iter().chain(outside) {
         node.stop().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_of_the_map_has_the_users_first_and_when_they_are_changed_if_asked_for() {
+    let world = World::new();
+    let authority = Authority::new();
+    let tls = Some(authority.tls(&world, "a"));
+    let node = world
+        .start(options(&world, "a", Start::Bootstrap, tls))
+        .await;
+    node.sees(&["a"], Active).await;
+    node.status(|status| status.cluster != 0).await;
+    let router = authority.tls(&world, "router");
+    let channel =
+        Channel::connect_by(&node.address(), router.client(), SOON, Liveness::Operator).await;
+    let channel = channel.unwrap();
+    let origin = channel.origin();
+    let mut client = MembersClient::with_origin(channel, origin);
+    let mut follow = async |with_users| {
+        let request = MapRequest {
+            cluster: 0,
+            with_users,
+        };
+        client.map(request).await.unwrap().into_inner()
+    };
+    let (mut with, mut without) = (follow(true).await, follow(false).await);
+    let first = with.message().await.unwrap().unwrap().users.unwrap();
+    assert_eq!((first.revision, first.users.len()), (0, 0));
+    assert_eq!(without.message().await.unwrap().unwrap().users, None);
+    let text = r#"{"hash":"h","role":"read","namespace":"n"}"#;
+    let put = Put {
+        kind: RecordKind::User,
+        name: "ci".to_owned(),
+        record: Some(Record(text.to_owned())),
+    };
+    let put = Change::PutTogether {
+        revision: 0,
+        puts: vec![put],
+    };
+    node.propose(put).await.unwrap();
+    let changed = with.message().await.unwrap().unwrap().users.unwrap();
+    assert_eq!((changed.revision, changed.users["ci"].as_str()), (1, text));
+    node.propose(Change::SetReplicas(2)).await.unwrap();
+    for stream in [&mut with, &mut without] {
+        let next = stream.message().await.unwrap().unwrap();
+        assert_eq!((next.replicas, next.users), (2, None));
+    }
+    node.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

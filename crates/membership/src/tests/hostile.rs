@@ -7,15 +7,14 @@ use tokio::net::TcpStream;
 use tonic::{Code, Status};
 
 use fonn_base::random::SplitMix64;
-use fonn_proto::grpc::v1::raft_client::RaftClient;
+use fonn_proto::grpc::v1::members_client::MembersClient;
 use fonn_proto::grpc::v1::{
-    JoinRequest, MapRequest, PingRequest, PreVoteRequest, ProposeRequest, RaftEnds, RaftRequest,
-    SnapshotRequest, UsersRequest,
+    JoinRequest, MapRequest, PingRequest, ProposeRequest, RaftEnds, RaftKind, RaftRequest,
 };
 
 use super::world::{Node, World};
+use crate::peers::client;
 use crate::state::{Change, Put, Record, RecordKind};
-use crate::{network, participant};
 use fonn_proto::member::MemberState::Active;
 
 async fn channel(node: &Node) -> tonic::transport::Channel {
@@ -79,13 +78,19 @@ async fn well_formed_nonsense_is_refused() {
     };
     let stranger = RaftEnds { cluster: 1, ..ends };
     let other = RaftEnds { target: 1, ..ends };
-    let mut raft = network::client(channel(&node).await);
-    let mut members = participant::client(channel(&node).await);
+    let mut members = client(channel(&node).await);
     let request = |ends: Option<RaftEnds>, version, payload: &[u8]| RaftRequest {
         ends,
         version,
         payload: payload.to_vec(),
+        ..RaftRequest::default()
     };
+    let kinds = [
+        RaftKind::Append,
+        RaftKind::Vote,
+        RaftKind::PreVote,
+        RaftKind::Snapshot,
+    ];
     for (request, expected) in [
         (request(None, 1, b"{}"), Code::InvalidArgument),
         (request(Some(stranger), 1, b"{}"), Code::FailedPrecondition),
@@ -101,33 +106,43 @@ async fn well_formed_nonsense_is_refused() {
             Code::InvalidArgument,
         ),
     ] {
-        assert_eq!(code(raft.append(request.clone()).await), expected);
-        assert_eq!(code(raft.vote(request).await), expected);
+        for kind in kinds {
+            let kind = kind.into();
+            let request = RaftRequest {
+                kind,
+                ..request.clone()
+            };
+            assert_eq!(code(members.raft(request).await), expected);
+        }
+    }
+    for kind in [0, 99] {
+        let unknown = RaftRequest {
+            kind,
+            ..request(Some(ends), 1, b"null")
+        };
+        assert_eq!(code(members.raft(unknown).await), Code::InvalidArgument);
     }
     // Longer than any message may be: refused by its length, before it is taken in.
-    let mut unbounded = RaftClient::new(channel(&node).await);
+    let mut unbounded = MembersClient::new(channel(&node).await);
     let long = request(Some(ends), 1, &vec![0; 5 << 20]);
-    unbounded.append(long).await.unwrap_err();
-    let pre_vote = PreVoteRequest {
-        ends: Some(ends),
-        version: 1,
-        last_log: b"-".to_vec(),
-    };
-    assert_eq!(code(raft.pre_vote(pre_vote).await), Code::InvalidArgument);
-    let vote = br#"{"leader_id":{"term":99,"node_id":1},"committed":true}"#;
-    let meta = br#"{"last_log_id":null,"last_membership":{"log_id":null,"membership":{"configs":[],"nodes":{}}},"snapshot_id":"x"}"#;
-    let far = SnapshotRequest {
-        ends: Some(ends),
-        version: 1,
-        vote: vote.to_vec(),
-        meta: meta.to_vec(),
-        offset: u64::MAX - 1,
+    unbounded.raft(long).await.unwrap_err();
+    let vote = r#"{"leader_id":{"term":99,"node_id":1},"committed":true}"#;
+    let meta = r#"{"last_log_id":null,"last_membership":{"log_id":null,"membership":{"configs":[],"nodes":{}}},"snapshot_id":"x"}"#;
+    let offset = u64::MAX - 1;
+    let far = format!(r#"{{"vote":{vote},"meta":{meta},"offset":{offset},"data":[],"done":true}}"#);
+    let far = RaftRequest {
+        kind: RaftKind::Snapshot.into(),
         data: vec![1; 9],
-        done: true,
+        ..request(Some(ends), 1, far.as_bytes())
     };
-    assert_eq!(code(raft.snapshot(far).await), Code::InvalidArgument);
+    let refused = members.raft(far).await.unwrap_err();
+    assert!(refused.message().contains("longer than"), "{refused}");
+    let of_another = MapRequest {
+        cluster: 1,
+        ..MapRequest::default()
+    };
     assert_eq!(
-        code(members.map(MapRequest { cluster: 1 }).await),
+        code(members.map(of_another).await),
         Code::FailedPrecondition
     );
     let ping = PingRequest {
@@ -196,7 +211,7 @@ async fn a_client_that_reaches_the_port_cannot_become_a_user_where_members_have_
         )),
     };
     let revision = node.cluster.state().borrow().users_revision;
-    let mut members = participant::client(channel(&node).await);
+    let mut members = client(channel(&node).await);
     for kind in [RecordKind::User, RecordKind::Namespace] {
         let change = Change::PutTogether {
             revision,
@@ -211,8 +226,13 @@ async fn a_client_that_reaches_the_port_cannot_become_a_user_where_members_have_
         assert_eq!(refused.code(), Code::FailedPrecondition, "{change:?}");
         assert!(refused.message().contains("--tls-client-ca"), "{refused}");
     }
-    let hashes = members.users(UsersRequest { cluster: 0 }).await;
-    assert_eq!(code(hashes.map(drop)), Code::FailedPrecondition);
+    let with_users = MapRequest {
+        with_users: true,
+        ..MapRequest::default()
+    };
+    let mut maps = members.map(with_users).await.unwrap().into_inner();
+    let told = maps.message().await.unwrap().unwrap();
+    assert_eq!(told.users, None);
     // What comes after it is agreed on, and nothing before it was.
     node.propose(Change::SetReplicas(2)).await.unwrap();
     let state = node.cluster.state().borrow().clone();

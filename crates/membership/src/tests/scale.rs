@@ -6,11 +6,12 @@ use openraft::CommittedLeaderId;
 use openraft::raft::AppendEntriesRequest;
 use prost::Message as _;
 
-use fonn_proto::grpc::v1::{RaftEnds, RaftRequest};
+use fonn_proto::grpc::v1::{RaftEnds, RaftKind};
 use fonn_proto::placement::SLOT_COUNT;
 
 use crate::map::Map;
 use crate::member::MemberInfo;
+use crate::network;
 use crate::service::message;
 use crate::state::settle::settle;
 use crate::state::{Change, State};
@@ -62,15 +63,12 @@ fn a_hundred_members_are_a_small_map_and_a_small_state() {
         entries: Vec::new(),
         leader_commit: Some(end(12_345)),
     };
-    let heartbeat = RaftRequest {
-        ends: Some(RaftEnds {
-            cluster: u64::MAX / 3,
-            source: u64::MAX / 101,
-            target: u64::MAX / 101 * 2,
-        }),
-        version: 1,
-        payload: serde_json::to_vec(&heartbeat).unwrap(),
+    let ends = RaftEnds {
+        cluster: u64::MAX / 3,
+        source: u64::MAX / 101,
+        target: u64::MAX / 101 * 2,
     };
+    let heartbeat = network::request(ends, RaftKind::Append, &heartbeat).unwrap();
     let heartbeat_len = heartbeat.encoded_len();
 
     let MemberInfo { id, raft_id, .. } = info(42);

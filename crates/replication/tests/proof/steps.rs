@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use fonn_replication::{
     Attempt, Body, Change, Command, Config, Core, Cursor, Disk, Epoch, Event, Layout, MemberId,
-    Message, Page, PageRequest, Record, Reply, Role, Rules, Saved, Slot, SlotSet, SlotState,
-    Topology, Version,
+    Message, Page, PageRequest, Record, Reply, Rules, Saved, SavedSlot, Slot, SlotSet, Topology,
+    Version,
 };
 
 use super::raft::first_topology;
@@ -104,13 +104,12 @@ fn page_requests(out: &[Command<Entry>]) -> Vec<(MemberId, PageRequest)> {
 
 /// A member that was an owner of three slots up to an epoch.
 fn was_in_sync_until(epoch: Epoch) -> Disk {
-    let state = SlotState {
-        role: Role::Owner,
+    let state = SavedSlot {
         synced: Some(epoch),
-        ..SlotState::default()
+        ..SavedSlot::default()
     };
     let mut slots = vec![state; 4];
-    slots[3] = SlotState::default();
+    slots[3] = SavedSlot::default();
     Disk::Clean(Saved {
         applied: epoch,
         is_fit: true,
@@ -198,11 +197,10 @@ fn what_the_primary_cannot_feed_is_copied_in_full_and_the_rest_goes_on() {
 
 /// What a member saved that led all slots in the epoch of a topology.
 fn leads_all(topology: &Topology) -> Saved {
-    let state = SlotState {
-        role: Role::Primary,
+    let state = SavedSlot {
         in_sync: true,
         synced: Some(topology.epoch),
-        ..SlotState::default()
+        ..SavedSlot::default()
     };
     Saved {
         applied: topology.epoch,

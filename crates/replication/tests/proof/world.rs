@@ -518,7 +518,7 @@ pub fn save(saved: &mut Option<Saved>, core: &Core<Entry>, slots: Option<SlotSet
     match (saved, slots) {
         (Some(saved), Some(slots)) => {
             for index in slots.iter().map(|slot| usize::from(slot.0)) {
-                saved.slots[index] = core.slots()[index];
+                saved.slots[index] = core.slots()[index].saved();
             }
         }
         (saved, _) => *saved = Some(core.saved()),

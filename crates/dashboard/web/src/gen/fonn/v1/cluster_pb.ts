@@ -10,15 +10,13 @@
 
 import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { enumDesc, fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
-import type { Role } from "./users_pb.js";
-import { file_fonn_v1_users } from "./users_pb.js";
 import type { Message } from "@bufbuild/protobuf";
 
 /**
  * Describes the file fonn/v1/cluster.proto.
  */
 export const file_fonn_v1_cluster: GenFile = /*@__PURE__*/
-  fileDesc("ChVmb25uL3YxL2NsdXN0ZXIucHJvdG8SB2Zvbm4udjEiOwoIUmFmdEVuZHMSDwoHY2x1c3RlchgBIAEoBhIOCgZzb3VyY2UYAiABKAYSDgoGdGFyZ2V0GAMgASgGIlAKC1JhZnRSZXF1ZXN0Eh8KBGVuZHMYASABKAsyES5mb25uLnYxLlJhZnRFbmRzEg8KB3ZlcnNpb24YAiABKA0SDwoHcGF5bG9hZBgDIAEoDCIfCgxSYWZ0UmVzcG9uc2USDwoHcGF5bG9hZBgBIAEoDCKLAQoPU25hcHNob3RSZXF1ZXN0Eh8KBGVuZHMYASABKAsyES5mb25uLnYxLlJhZnRFbmRzEg8KB3ZlcnNpb24YAiABKA0SDAoEdm90ZRgDIAEoDBIMCgRtZXRhGAQgASgMEg4KBm9mZnNldBgFIAEoBBIMCgRkYXRhGAYgASgMEgwKBGRvbmUYByABKAgiVAoOUHJlVm90ZVJlcXVlc3QSHwoEZW5kcxgBIAEoCzIRLmZvbm4udjEuUmFmdEVuZHMSDwoHdmVyc2lvbhgCIAEoDRIQCghsYXN0X2xvZxgDIAEoDCIiCg9QcmVWb3RlUmVzcG9uc2USDwoHZ3JhbnRlZBgBIAEoCCLGAQoLSm9pblJlcXVlc3QSDwoHY2x1c3RlchgBIAEoBhIKCgJpZBgCIAEoCRIPCgdyYWZ0X2lkGAMgASgGEhYKDmNsaWVudF9hZGRyZXNzGAQgASgJEhcKD2NsdXN0ZXJfYWRkcmVzcxgFIAEoCRIMCgR6b25lGAYgASgJEg4KBndlaWdodBgHIAEoDRIPCgd2ZXJzaW9uGAggASgJEhEKCWZvcndhcmRlZBgJIAEoCBIWCg5uZXdlc3RfdmVyc2lvbhgKIAEoBCIfCgxKb2luUmVzcG9uc2USDwoHY2x1c3RlchgBIAEoBiJICg5Qcm9wb3NlUmVxdWVzdBIPCgdjbHVzdGVyGAEgASgGEg8KB3ZlcnNpb24YAiABKA0SDgoGY2hhbmdlGAMgASgMSgQIBBAFIiAKD1Byb3Bvc2VSZXNwb25zZRINCgVlcG9jaBgBIAEoBCKFAQoLUGluZ1JlcXVlc3QSHwoEZW5kcxgBIAEoCzIRLmZvbm4udjEuUmFmdEVuZHMSDwoHdmVyc2lvbhgCIAEoBBIQCghzZXF1ZW5jZRgDIAEoBBIPCgdncmFudGVkGAQgASgEEhIKCmlzX2xlYWRpbmcYBSABKAgSDQoFZXBvY2gYBiABKAQiJQoMUGluZ1Jlc3BvbnNlEg8KB3ZlcnNpb24YAiABKARKBAgBEAIibQoPQW5ub3VuY2VSZXF1ZXN0Eh8KBGVuZHMYASABKAsyES5mb25uLnYxLlJhZnRFbmRzEg4KBnJlZ2lvbhgCIAEoCRIpCgd3cml0ZXJzGAMgAygLMhguZm9ubi52MS5Bbm5vdW5jZWRXcml0ZXIiLwoPQW5ub3VuY2VkV3JpdGVyEgoKAmlkGAEgASgJEhAKCHNlZ21lbnRzGAIgASgEIhIKEEFubm91bmNlUmVzcG9uc2UiHQoKTWFwUmVxdWVzdBIPCgdjbHVzdGVyGAEgASgGIh8KDFVzZXJzUmVxdWVzdBIPCgdjbHVzdGVyGAEgASgGIoUBCgxDbHVzdGVyVXNlcnMSDwoHY2x1c3RlchgBIAEoBhIQCghyZXZpc2lvbhgCIAEoBBIjCgV1c2VycxgDIAMoCzIULmZvbm4udjEuQ2x1c3RlclVzZXISLQoKbmFtZXNwYWNlcxgEIAMoCzIZLmZvbm4udjEuQ2x1c3Rlck5hbWVzcGFjZSJZCgtDbHVzdGVyVXNlchIMCgRuYW1lGAEgASgJEgwKBGhhc2gYAiABKAkSGwoEcm9sZRgDIAEoDjINLmZvbm4udjEuUm9sZRIRCgluYW1lc3BhY2UYBCABKAkiWAoQQ2x1c3Rlck5hbWVzcGFjZRIMCgRuYW1lGAEgASgJEgwKBGJhc2UYAiABKAkSGAoLcXVvdGFfYnl0ZXMYAyABKARIAIgBAUIOCgxfcXVvdGFfYnl0ZXMidwoKQ2x1c3Rlck1hcBIPCgdjbHVzdGVyGAEgASgGEg0KBWVwb2NoGAIgASgEEhAKCHJlcGxpY2FzGAMgASgNEicKB21lbWJlcnMYBCADKAsyFi5mb25uLnYxLkNsdXN0ZXJNZW1iZXISDgoGb3duZXJzGAUgASgMIrUBCg1DbHVzdGVyTWVtYmVyEgoKAmlkGAEgASgJEhYKDmNsaWVudF9hZGRyZXNzGAIgASgJEhcKD2NsdXN0ZXJfYWRkcmVzcxgDIAEoCRIMCgR6b25lGAQgASgJEg4KBndlaWdodBgFIAEoDRINCgVzaGFyZRgGIAEoDRIjCgVzdGF0ZRgHIAEoDjIULmZvbm4udjEuTWVtYmVyU3RhdGUSDwoHdmVyc2lvbhgJIAEoCUoECAgQCSqWAQoLTWVtYmVyU3RhdGUSHAoYTUVNQkVSX1NUQVRFX1VOU1BFQ0lGSUVEEAASGAoUTUVNQkVSX1NUQVRFX0pPSU5JTkcQARIXChNNRU1CRVJfU1RBVEVfQUNUSVZFEAISGQoVTUVNQkVSX1NUQVRFX0RSQUlOSU5HEAMSFQoRTUVNQkVSX1NUQVRFX0RPV04QBCIECAUQBTLtAQoEUmFmdBI1CgZBcHBlbmQSFC5mb25uLnYxLlJhZnRSZXF1ZXN0GhUuZm9ubi52MS5SYWZ0UmVzcG9uc2USMwoEVm90ZRIULmZvbm4udjEuUmFmdFJlcXVlc3QaFS5mb25uLnYxLlJhZnRSZXNwb25zZRI8CgdQcmVWb3RlEhcuZm9ubi52MS5QcmVWb3RlUmVxdWVzdBoYLmZvbm4udjEuUHJlVm90ZVJlc3BvbnNlEjsKCFNuYXBzaG90EhguZm9ubi52MS5TbmFwc2hvdFJlcXVlc3QaFS5mb25uLnYxLlJhZnRSZXNwb25zZTLeAgoHTWVtYmVycxIzCgRKb2luEhQuZm9ubi52MS5Kb2luUmVxdWVzdBoVLmZvbm4udjEuSm9pblJlc3BvbnNlEjwKB1Byb3Bvc2USFy5mb25uLnYxLlByb3Bvc2VSZXF1ZXN0GhguZm9ubi52MS5Qcm9wb3NlUmVzcG9uc2USMwoEUGluZxIULmZvbm4udjEuUGluZ1JlcXVlc3QaFS5mb25uLnYxLlBpbmdSZXNwb25zZRI/CghBbm5vdW5jZRIYLmZvbm4udjEuQW5ub3VuY2VSZXF1ZXN0GhkuZm9ubi52MS5Bbm5vdW5jZVJlc3BvbnNlEjEKA01hcBITLmZvbm4udjEuTWFwUmVxdWVzdBoTLmZvbm4udjEuQ2x1c3Rlck1hcDABEjcKBVVzZXJzEhUuZm9ubi52MS5Vc2Vyc1JlcXVlc3QaFS5mb25uLnYxLkNsdXN0ZXJVc2VyczABYgZwcm90bzM", [file_fonn_v1_users]);
+  fileDesc("ChVmb25uL3YxL2NsdXN0ZXIucHJvdG8SB2Zvbm4udjEiOwoIUmFmdEVuZHMSDwoHY2x1c3RlchgBIAEoBhIOCgZzb3VyY2UYAiABKAYSDgoGdGFyZ2V0GAMgASgGIn8KC1JhZnRSZXF1ZXN0Eh8KBGVuZHMYASABKAsyES5mb25uLnYxLlJhZnRFbmRzEg8KB3ZlcnNpb24YAiABKA0SHwoEa2luZBgDIAEoDjIRLmZvbm4udjEuUmFmdEtpbmQSDwoHcGF5bG9hZBgEIAEoDBIMCgRkYXRhGAUgASgMIh8KDFJhZnRSZXNwb25zZRIPCgdwYXlsb2FkGAEgASgMIsYBCgtKb2luUmVxdWVzdBIPCgdjbHVzdGVyGAEgASgGEgoKAmlkGAIgASgJEg8KB3JhZnRfaWQYAyABKAYSFgoOY2xpZW50X2FkZHJlc3MYBCABKAkSFwoPY2x1c3Rlcl9hZGRyZXNzGAUgASgJEgwKBHpvbmUYBiABKAkSDgoGd2VpZ2h0GAcgASgNEg8KB3ZlcnNpb24YCCABKAkSEQoJZm9yd2FyZGVkGAkgASgIEhYKDm5ld2VzdF92ZXJzaW9uGAogASgEIh8KDEpvaW5SZXNwb25zZRIPCgdjbHVzdGVyGAEgASgGIkgKDlByb3Bvc2VSZXF1ZXN0Eg8KB2NsdXN0ZXIYASABKAYSDwoHdmVyc2lvbhgCIAEoDRIOCgZjaGFuZ2UYAyABKAxKBAgEEAUiIAoPUHJvcG9zZVJlc3BvbnNlEg0KBWVwb2NoGAEgASgEIoUBCgtQaW5nUmVxdWVzdBIfCgRlbmRzGAEgASgLMhEuZm9ubi52MS5SYWZ0RW5kcxIPCgd2ZXJzaW9uGAIgASgEEhAKCHNlcXVlbmNlGAMgASgEEg8KB2dyYW50ZWQYBCABKAQSEgoKaXNfbGVhZGluZxgFIAEoCBINCgVlcG9jaBgGIAEoBCIlCgxQaW5nUmVzcG9uc2USDwoHdmVyc2lvbhgCIAEoBEoECAEQAiJtCg9Bbm5vdW5jZVJlcXVlc3QSHwoEZW5kcxgBIAEoCzIRLmZvbm4udjEuUmFmdEVuZHMSDgoGcmVnaW9uGAIgASgJEikKB3dyaXRlcnMYAyADKAsyGC5mb25uLnYxLkFubm91bmNlZFdyaXRlciIvCg9Bbm5vdW5jZWRXcml0ZXISCgoCaWQYASABKAkSEAoIc2VnbWVudHMYAiABKAQiEgoQQW5ub3VuY2VSZXNwb25zZSIxCgpNYXBSZXF1ZXN0Eg8KB2NsdXN0ZXIYASABKAYSEgoKd2l0aF91c2VycxgCIAEoCCLtAQoMQ2x1c3RlclVzZXJzEhAKCHJldmlzaW9uGAEgASgEEi8KBXVzZXJzGAIgAygLMiAuZm9ubi52MS5DbHVzdGVyVXNlcnMuVXNlcnNFbnRyeRI5CgpuYW1lc3BhY2VzGAMgAygLMiUuZm9ubi52MS5DbHVzdGVyVXNlcnMuTmFtZXNwYWNlc0VudHJ5GiwKClVzZXJzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ARoxCg9OYW1lc3BhY2VzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASKsAQoKQ2x1c3Rlck1hcBIPCgdjbHVzdGVyGAEgASgGEg0KBWVwb2NoGAIgASgEEhAKCHJlcGxpY2FzGAMgASgNEicKB21lbWJlcnMYBCADKAsyFi5mb25uLnYxLkNsdXN0ZXJNZW1iZXISDgoGb3duZXJzGAUgASgMEikKBXVzZXJzGAYgASgLMhUuZm9ubi52MS5DbHVzdGVyVXNlcnNIAIgBAUIICgZfdXNlcnMitQEKDUNsdXN0ZXJNZW1iZXISCgoCaWQYASABKAkSFgoOY2xpZW50X2FkZHJlc3MYAiABKAkSFwoPY2x1c3Rlcl9hZGRyZXNzGAMgASgJEgwKBHpvbmUYBCABKAkSDgoGd2VpZ2h0GAUgASgNEg0KBXNoYXJlGAYgASgNEiMKBXN0YXRlGAcgASgOMhQuZm9ubi52MS5NZW1iZXJTdGF0ZRIPCgd2ZXJzaW9uGAkgASgJSgQICBAJKn8KCFJhZnRLaW5kEhkKFVJBRlRfS0lORF9VTlNQRUNJRklFRBAAEhQKEFJBRlRfS0lORF9BUFBFTkQQARISCg5SQUZUX0tJTkRfVk9URRACEhYKElJBRlRfS0lORF9QUkVfVk9URRADEhYKElJBRlRfS0lORF9TTkFQU0hPVBAEKpYBCgtNZW1iZXJTdGF0ZRIcChhNRU1CRVJfU1RBVEVfVU5TUEVDSUZJRUQQABIYChRNRU1CRVJfU1RBVEVfSk9JTklORxABEhcKE01FTUJFUl9TVEFURV9BQ1RJVkUQAhIZChVNRU1CRVJfU1RBVEVfRFJBSU5JTkcQAxIVChFNRU1CRVJfU1RBVEVfRE9XThAEIgQIBRAFMtoCCgdNZW1iZXJzEjMKBFJhZnQSFC5mb25uLnYxLlJhZnRSZXF1ZXN0GhUuZm9ubi52MS5SYWZ0UmVzcG9uc2USMwoESm9pbhIULmZvbm4udjEuSm9pblJlcXVlc3QaFS5mb25uLnYxLkpvaW5SZXNwb25zZRI8CgdQcm9wb3NlEhcuZm9ubi52MS5Qcm9wb3NlUmVxdWVzdBoYLmZvbm4udjEuUHJvcG9zZVJlc3BvbnNlEjMKBFBpbmcSFC5mb25uLnYxLlBpbmdSZXF1ZXN0GhUuZm9ubi52MS5QaW5nUmVzcG9uc2USPwoIQW5ub3VuY2USGC5mb25uLnYxLkFubm91bmNlUmVxdWVzdBoZLmZvbm4udjEuQW5ub3VuY2VSZXNwb25zZRIxCgNNYXASEy5mb25uLnYxLk1hcFJlcXVlc3QaEy5mb25uLnYxLkNsdXN0ZXJNYXAwAWIGcHJvdG8z");
 
 /**
  * The two ends of a message between participants of one raft group.
@@ -76,11 +74,25 @@ export type RaftRequest = Message<"fonn.v1.RaftRequest"> & {
   version: number;
 
   /**
-   * The request of openraft 0.9 in JSON.
+   * What the message is.
    *
-   * @generated from field: bytes payload = 3;
+   * @generated from field: fonn.v1.RaftKind kind = 3;
+   */
+  kind: RaftKind;
+
+  /**
+   * The request of openraft 0.9 in JSON. Of a pre-vote: the end of the sender's log; null for an empty log.
+   *
+   * @generated from field: bytes payload = 4;
    */
   payload: Uint8Array;
+
+  /**
+   * The piece of a snapshot, which is not in the payload; else empty.
+   *
+   * @generated from field: bytes data = 5;
+   */
+  data: Uint8Array;
 };
 
 /**
@@ -97,7 +109,7 @@ export const RaftRequestSchema: GenMessage<RaftRequest> = /*@__PURE__*/
  */
 export type RaftResponse = Message<"fonn.v1.RaftResponse"> & {
   /**
-   * The result of openraft 0.9 in JSON, of the version of the request.
+   * The result of openraft 0.9 in JSON, of the version of the request. Of a pre-vote: true or false.
    *
    * @generated from field: bytes payload = 1;
    */
@@ -110,125 +122,6 @@ export type RaftResponse = Message<"fonn.v1.RaftResponse"> & {
  */
 export const RaftResponseSchema: GenMessage<RaftResponse> = /*@__PURE__*/
   messageDesc(file_fonn_v1_cluster, 2);
-
-/**
- * A piece of a snapshot.
- *
- * @generated from message fonn.v1.SnapshotRequest
- */
-export type SnapshotRequest = Message<"fonn.v1.SnapshotRequest"> & {
-  /**
-   * From whom to whom.
-   *
-   * @generated from field: fonn.v1.RaftEnds ends = 1;
-   */
-  ends?: RaftEnds | undefined;
-
-  /**
-   * Version of vote, meta and data: 1.
-   *
-   * @generated from field: uint32 version = 2;
-   */
-  version: number;
-
-  /**
-   * The vote of the leader in JSON.
-   *
-   * @generated from field: bytes vote = 3;
-   */
-  vote: Uint8Array;
-
-  /**
-   * What the snapshot covers, in JSON.
-   *
-   * @generated from field: bytes meta = 4;
-   */
-  meta: Uint8Array;
-
-  /**
-   * Where in the snapshot the piece begins, in bytes.
-   *
-   * @generated from field: uint64 offset = 5;
-   */
-  offset: bigint;
-
-  /**
-   * The piece.
-   *
-   * @generated from field: bytes data = 6;
-   */
-  data: Uint8Array;
-
-  /**
-   * Whether it is the last one.
-   *
-   * @generated from field: bool done = 7;
-   */
-  done: boolean;
-};
-
-/**
- * Describes the message fonn.v1.SnapshotRequest.
- * Use `create(SnapshotRequestSchema)` to create a new message.
- */
-export const SnapshotRequestSchema: GenMessage<SnapshotRequest> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cluster, 3);
-
-/**
- * Asks whether a vote would be given.
- *
- * @generated from message fonn.v1.PreVoteRequest
- */
-export type PreVoteRequest = Message<"fonn.v1.PreVoteRequest"> & {
-  /**
-   * From whom to whom.
-   *
-   * @generated from field: fonn.v1.RaftEnds ends = 1;
-   */
-  ends?: RaftEnds | undefined;
-
-  /**
-   * Version of last_log: 1.
-   *
-   * @generated from field: uint32 version = 2;
-   */
-  version: number;
-
-  /**
-   * The end of the log of who asks, in JSON; null for an empty log.
-   *
-   * @generated from field: bytes last_log = 3;
-   */
-  lastLog: Uint8Array;
-};
-
-/**
- * Describes the message fonn.v1.PreVoteRequest.
- * Use `create(PreVoteRequestSchema)` to create a new message.
- */
-export const PreVoteRequestSchema: GenMessage<PreVoteRequest> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cluster, 4);
-
-/**
- * Whether a vote would be given.
- *
- * @generated from message fonn.v1.PreVoteResponse
- */
-export type PreVoteResponse = Message<"fonn.v1.PreVoteResponse"> & {
-  /**
-   * It would.
-   *
-   * @generated from field: bool granted = 1;
-   */
-  granted: boolean;
-};
-
-/**
- * Describes the message fonn.v1.PreVoteResponse.
- * Use `create(PreVoteResponseSchema)` to create a new message.
- */
-export const PreVoteResponseSchema: GenMessage<PreVoteResponse> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cluster, 5);
 
 /**
  * What a member says of itself.
@@ -312,7 +205,7 @@ export type JoinRequest = Message<"fonn.v1.JoinRequest"> & {
  * Use `create(JoinRequestSchema)` to create a new message.
  */
 export const JoinRequestSchema: GenMessage<JoinRequest> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cluster, 6);
+  messageDesc(file_fonn_v1_cluster, 3);
 
 /**
  * The member is taken in.
@@ -333,7 +226,7 @@ export type JoinResponse = Message<"fonn.v1.JoinResponse"> & {
  * Use `create(JoinResponseSchema)` to create a new message.
  */
 export const JoinResponseSchema: GenMessage<JoinResponse> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cluster, 7);
+  messageDesc(file_fonn_v1_cluster, 4);
 
 /**
  * A change of what members agree on.
@@ -368,7 +261,7 @@ export type ProposeRequest = Message<"fonn.v1.ProposeRequest"> & {
  * Use `create(ProposeRequestSchema)` to create a new message.
  */
 export const ProposeRequestSchema: GenMessage<ProposeRequest> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cluster, 8);
+  messageDesc(file_fonn_v1_cluster, 5);
 
 /**
  * The change holds.
@@ -389,7 +282,7 @@ export type ProposeResponse = Message<"fonn.v1.ProposeResponse"> & {
  * Use `create(ProposeResponseSchema)` to create a new message.
  */
 export const ProposeResponseSchema: GenMessage<ProposeResponse> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cluster, 9);
+  messageDesc(file_fonn_v1_cluster, 6);
 
 /**
  * Asks whether a member is there.
@@ -446,7 +339,7 @@ export type PingRequest = Message<"fonn.v1.PingRequest"> & {
  * Use `create(PingRequestSchema)` to create a new message.
  */
 export const PingRequestSchema: GenMessage<PingRequest> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cluster, 10);
+  messageDesc(file_fonn_v1_cluster, 7);
 
 /**
  * The member is there.
@@ -467,7 +360,7 @@ export type PingResponse = Message<"fonn.v1.PingResponse"> & {
  * Use `create(PingResponseSchema)` to create a new message.
  */
 export const PingResponseSchema: GenMessage<PingResponse> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cluster, 11);
+  messageDesc(file_fonn_v1_cluster, 8);
 
 /**
  * What a member has brought into the bucket.
@@ -502,7 +395,7 @@ export type AnnounceRequest = Message<"fonn.v1.AnnounceRequest"> & {
  * Use `create(AnnounceRequestSchema)` to create a new message.
  */
 export const AnnounceRequestSchema: GenMessage<AnnounceRequest> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cluster, 12);
+  messageDesc(file_fonn_v1_cluster, 9);
 
 /**
  * A writer of a member: one of the streams in which it brings segments into the bucket.
@@ -530,7 +423,7 @@ export type AnnouncedWriter = Message<"fonn.v1.AnnouncedWriter"> & {
  * Use `create(AnnouncedWriterSchema)` to create a new message.
  */
 export const AnnouncedWriterSchema: GenMessage<AnnouncedWriter> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cluster, 13);
+  messageDesc(file_fonn_v1_cluster, 10);
 
 /**
  * It is heard.
@@ -545,7 +438,7 @@ export type AnnounceResponse = Message<"fonn.v1.AnnounceResponse"> & {
  * Use `create(AnnounceResponseSchema)` to create a new message.
  */
 export const AnnounceResponseSchema: GenMessage<AnnounceResponse> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cluster, 14);
+  messageDesc(file_fonn_v1_cluster, 11);
 
 /**
  * Asks for the map.
@@ -559,6 +452,13 @@ export type MapRequest = Message<"fonn.v1.MapRequest"> & {
    * @generated from field: fixed64 cluster = 1;
    */
   cluster: bigint;
+
+  /**
+   * Whether the users are wanted, too.
+   *
+   * @generated from field: bool with_users = 2;
+   */
+  withUsers: boolean;
 };
 
 /**
@@ -566,62 +466,34 @@ export type MapRequest = Message<"fonn.v1.MapRequest"> & {
  * Use `create(MapRequestSchema)` to create a new message.
  */
 export const MapRequestSchema: GenMessage<MapRequest> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cluster, 15);
+  messageDesc(file_fonn_v1_cluster, 12);
 
 /**
- * Asks for the users.
- *
- * @generated from message fonn.v1.UsersRequest
- */
-export type UsersRequest = Message<"fonn.v1.UsersRequest"> & {
-  /**
-   * The cluster whose users are wanted; 0 for any.
-   *
-   * @generated from field: fixed64 cluster = 1;
-   */
-  cluster: bigint;
-};
-
-/**
- * Describes the message fonn.v1.UsersRequest.
- * Use `create(UsersRequestSchema)` to create a new message.
- */
-export const UsersRequestSchema: GenMessage<UsersRequest> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cluster, 16);
-
-/**
- * The users at one revision.
+ * The users at one revision, as members agreed on them: records in JSON by name.
  *
  * @generated from message fonn.v1.ClusterUsers
  */
 export type ClusterUsers = Message<"fonn.v1.ClusterUsers"> & {
   /**
-   * The cluster.
-   *
-   * @generated from field: fixed64 cluster = 1;
-   */
-  cluster: bigint;
-
-  /**
    * The version; a higher one is newer. 0 before the first change.
    *
-   * @generated from field: uint64 revision = 2;
+   * @generated from field: uint64 revision = 1;
    */
   revision: bigint;
 
   /**
-   * They, by name.
+   * Users, with the hashes of their passwords.
    *
-   * @generated from field: repeated fonn.v1.ClusterUser users = 3;
+   * @generated from field: map<string, string> users = 2;
    */
-  users: ClusterUser[];
+  users: { [key: string]: string };
 
   /**
-   * The namespaces of which something is said, by name.
+   * The namespaces of which something is said.
    *
-   * @generated from field: repeated fonn.v1.ClusterNamespace namespaces = 4;
+   * @generated from field: map<string, string> namespaces = 3;
    */
-  namespaces: ClusterNamespace[];
+  namespaces: { [key: string]: string };
 };
 
 /**
@@ -629,84 +501,7 @@ export type ClusterUsers = Message<"fonn.v1.ClusterUsers"> & {
  * Use `create(ClusterUsersSchema)` to create a new message.
  */
 export const ClusterUsersSchema: GenMessage<ClusterUsers> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cluster, 17);
-
-/**
- * A user for whoever checks passwords.
- *
- * @generated from message fonn.v1.ClusterUser
- */
-export type ClusterUser = Message<"fonn.v1.ClusterUser"> & {
-  /**
-   * Its name.
-   *
-   * @generated from field: string name = 1;
-   */
-  name: string;
-
-  /**
-   * The argon2 hash of its password, as a PHC string.
-   *
-   * @generated from field: string hash = 2;
-   */
-  hash: string;
-
-  /**
-   * What it may do.
-   *
-   * @generated from field: fonn.v1.Role role = 3;
-   */
-  role: Role;
-
-  /**
-   * The namespace it is in.
-   *
-   * @generated from field: string namespace = 4;
-   */
-  namespace: string;
-};
-
-/**
- * Describes the message fonn.v1.ClusterUser.
- * Use `create(ClusterUserSchema)` to create a new message.
- */
-export const ClusterUserSchema: GenMessage<ClusterUser> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cluster, 18);
-
-/**
- * What is said of a namespace.
- *
- * @generated from message fonn.v1.ClusterNamespace
- */
-export type ClusterNamespace = Message<"fonn.v1.ClusterNamespace"> & {
-  /**
-   * Its name.
-   *
-   * @generated from field: string name = 1;
-   */
-  name: string;
-
-  /**
-   * The namespace that it lies over; empty for none.
-   *
-   * @generated from field: string base = 2;
-   */
-  base: string;
-
-  /**
-   * What its entries may take on each node.
-   *
-   * @generated from field: optional uint64 quota_bytes = 3;
-   */
-  quotaBytes?: bigint | undefined;
-};
-
-/**
- * Describes the message fonn.v1.ClusterNamespace.
- * Use `create(ClusterNamespaceSchema)` to create a new message.
- */
-export const ClusterNamespaceSchema: GenMessage<ClusterNamespace> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cluster, 19);
+  messageDesc(file_fonn_v1_cluster, 13);
 
 /**
  * Members and placement at one epoch.
@@ -749,6 +544,14 @@ export type ClusterMap = Message<"fonn.v1.ClusterMap"> & {
    * @generated from field: bytes owners = 5;
    */
   owners: Uint8Array;
+
+  /**
+   * All users, in the first map of a stream and whenever they are changed, if the request wants them. Never where members
+   * do not know each other by certificates: no user that members agreed on is let in there.
+   *
+   * @generated from field: optional fonn.v1.ClusterUsers users = 6;
+   */
+  users?: ClusterUsers | undefined;
 };
 
 /**
@@ -756,7 +559,7 @@ export type ClusterMap = Message<"fonn.v1.ClusterMap"> & {
  * Use `create(ClusterMapSchema)` to create a new message.
  */
 export const ClusterMapSchema: GenMessage<ClusterMap> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cluster, 20);
+  messageDesc(file_fonn_v1_cluster, 14);
 
 /**
  * A member in a map.
@@ -826,7 +629,55 @@ export type ClusterMember = Message<"fonn.v1.ClusterMember"> & {
  * Use `create(ClusterMemberSchema)` to create a new message.
  */
 export const ClusterMemberSchema: GenMessage<ClusterMember> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cluster, 21);
+  messageDesc(file_fonn_v1_cluster, 15);
+
+/**
+ * Kinds of messages of raft.
+ *
+ * @generated from enum fonn.v1.RaftKind
+ */
+export enum RaftKind {
+  /**
+   * Not said.
+   *
+   * @generated from enum value: RAFT_KIND_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * Entries of the log, or none: the heartbeat of a leader.
+   *
+   * @generated from enum value: RAFT_KIND_APPEND = 1;
+   */
+  APPEND = 1,
+
+  /**
+   * Asks for a vote.
+   *
+   * @generated from enum value: RAFT_KIND_VOTE = 2;
+   */
+  VOTE = 2,
+
+  /**
+   * Asks whether a vote would be given, and changes nothing.
+   *
+   * @generated from enum value: RAFT_KIND_PRE_VOTE = 3;
+   */
+  PRE_VOTE = 3,
+
+  /**
+   * A piece of a snapshot.
+   *
+   * @generated from enum value: RAFT_KIND_SNAPSHOT = 4;
+   */
+  SNAPSHOT = 4,
+}
+
+/**
+ * Describes the enum fonn.v1.RaftKind.
+ */
+export const RaftKindSchema: GenEnum<RaftKind> = /*@__PURE__*/
+  enumDesc(file_fonn_v1_cluster, 0);
 
 /**
  * How a member is.
@@ -874,56 +725,7 @@ export enum MemberState {
  * Describes the enum fonn.v1.MemberState.
  */
 export const MemberStateSchema: GenEnum<MemberState> = /*@__PURE__*/
-  enumDesc(file_fonn_v1_cluster, 0);
-
-/**
- * Agreement between members. For members alone.
- *
- * @generated from service fonn.v1.Raft
- */
-export const Raft: GenService<{
-  /**
-   * Takes entries of the log, or is the heartbeat of a leader.
-   *
-   * @generated from rpc fonn.v1.Raft.Append
-   */
-  append: {
-    methodKind: "unary";
-    input: typeof RaftRequestSchema;
-    output: typeof RaftResponseSchema;
-  },
-  /**
-   * Gives or refuses a vote.
-   *
-   * @generated from rpc fonn.v1.Raft.Vote
-   */
-  vote: {
-    methodKind: "unary";
-    input: typeof RaftRequestSchema;
-    output: typeof RaftResponseSchema;
-  },
-  /**
-   * Says whether a vote would be given, and changes nothing.
-   *
-   * @generated from rpc fonn.v1.Raft.PreVote
-   */
-  preVote: {
-    methodKind: "unary";
-    input: typeof PreVoteRequestSchema;
-    output: typeof PreVoteResponseSchema;
-  },
-  /**
-   * Takes a piece of a snapshot.
-   *
-   * @generated from rpc fonn.v1.Raft.Snapshot
-   */
-  snapshot: {
-    methodKind: "unary";
-    input: typeof SnapshotRequestSchema;
-    output: typeof RaftResponseSchema;
-  },
-}> = /*@__PURE__*/
-  serviceDesc(file_fonn_v1_cluster, 0);
+  enumDesc(file_fonn_v1_cluster, 1);
 
 /**
  * Membership, and the map that follows from it.
@@ -931,6 +733,16 @@ export const Raft: GenService<{
  * @generated from service fonn.v1.Members
  */
 export const Members: GenService<{
+  /**
+   * Takes a message of raft, by which members agree. For members alone.
+   *
+   * @generated from rpc fonn.v1.Members.Raft
+   */
+  raft: {
+    methodKind: "unary";
+    input: typeof RaftRequestSchema;
+    output: typeof RaftResponseSchema;
+  },
   /**
    * Takes a member in, or notes what is new about one. Any member can be asked: the leader answers.
    * UNAVAILABLE while there is none, ALREADY_EXISTS while another process runs under the same name,
@@ -976,8 +788,8 @@ export const Members: GenService<{
     output: typeof AnnounceResponseSchema;
   },
   /**
-   * The map as it is, and then each newer one. A reader that is slow is sent the newest alone. The
-   * stream ends with the member; the map stays valid until a newer one is found elsewhere.
+   * The map as it is, and then each newer one, with the users if they are asked for. A reader that is slow is sent the
+   * newest alone. The stream ends with the member; the map stays valid until a newer one is found elsewhere.
    *
    * @generated from rpc fonn.v1.Members.Map
    */
@@ -986,18 +798,6 @@ export const Members: GenService<{
     input: typeof MapRequestSchema;
     output: typeof ClusterMapSchema;
   },
-  /**
-   * The users that members agreed on as they are, with the hashes of their passwords, and then each newer version of
-   * all of them. A reader that is slow is sent the newest alone. FAILED_PRECONDITION where members do not know each
-   * other by certificates: users that members agreed on are let in by nobody then.
-   *
-   * @generated from rpc fonn.v1.Members.Users
-   */
-  users: {
-    methodKind: "server_streaming";
-    input: typeof UsersRequestSchema;
-    output: typeof ClusterUsersSchema;
-  },
 }> = /*@__PURE__*/
-  serviceDesc(file_fonn_v1_cluster, 1);
+  serviceDesc(file_fonn_v1_cluster, 0);
 
