@@ -39,7 +39,6 @@ use fonn_proto::grpc::v1::users_server::UsersServer;
 use tokio::sync::Semaphore;
 use tonic::Status;
 
-use self::codecs::Codecs;
 use self::cold::ColdAdmin;
 use self::telemetry::Telemetry;
 use crate::server::Shared;
@@ -86,8 +85,6 @@ pub struct Node {
     pub durability: Durability,
     /// The data directory, if there is one.
     pub data_dir: Option<PathBuf>,
-    /// The codecs of the levels.
-    pub codecs: Arc<Codecs>,
     /// The cold tier, if there is one.
     pub cold: Option<Arc<dyn ColdAdmin>>,
     /// The cluster that it is in, if it is meant to be in one.

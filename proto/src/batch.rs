@@ -1,19 +1,25 @@
 //! Several steps that the owner of their keys carries out as one (ADR 0003).
 //!
-//! `MULTI … EXEC`, `RENAME` and `COPY` of RESP become a [`Batch`]. No other client sees the keys
-//! between two steps. The keys of a batch lie in one slot, except on a node that is in no cluster.
+//! `MULTI … EXEC`, `RENAME`, `COPY` and `MSETNX` of RESP become a [`Batch`]. No other client sees
+//! the keys between two steps. The keys of a batch lie in one slot, except on a node that is in no
+//! cluster. Those of `MSETNX` may also lie in several slots of one member.
 
 use crate::{Base, Command, Outcome, Version, WriterId};
 
 /// Most steps of one batch: the owner holds locks while it carries them out.
 pub const BATCH_STEPS_MAX: usize = 512;
 
+/// Most steps of a batch that needs all its keys absent: each key is looked up below RAM.
+pub const ABSENT_STEPS_MAX: usize = 256;
+
 /// Bytes of values that one batch returns at most. A single value may be longer.
 pub const BATCH_VALUES_LEN_MAX: usize = 16 * 1024 * 1024;
 
 /// Steps that are carried out in order, if every watched key is as it was.
 ///
-/// Answered with one outcome a step. A step that fails stops none behind it, as in Redis.
+/// Answered with one outcome a step. A step that fails stops none behind it, as in Redis. If all
+/// keys have to be absent, it is all or nothing: a step that does not store takes back those before
+/// it, and the batch fails.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Batch<'a> {
     /// Where a read looks that finds nothing in its own space. The parser leaves this to the
@@ -22,6 +28,9 @@ pub struct Batch<'a> {
     /// The identity that it is carried out for. The parser leaves this to the server, and between
     /// members it is in the envelope.
     pub writer: WriterId,
+    /// Whether the steps are carried out only if none of the keys has an entry in the client's own
+    /// space (`MSETNX`). Each step is a set then.
+    pub all_absent: bool,
     /// What must not have changed.
     pub watched: Vec<Watched<'a>>,
     /// What to do.
@@ -120,6 +129,7 @@ impl<'a> Batch<'a> {
         Batch {
             base: self.base,
             writer: self.writer,
+            all_absent: self.all_absent,
             watched,
             steps: steps.collect(),
         }

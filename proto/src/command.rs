@@ -32,9 +32,6 @@ pub const ACTIONS_LISTS: &[u8] = b"actions/index/";
 /// and an LSM key is at most 65,535 bytes.
 pub const RESP_KEY_LEN_MAX: usize = 32 * 1024;
 
-/// Pairs that are stored all or none at most: the shards of all of them are locked at once.
-pub const STORE_ALL_PAIRS_MAX: usize = 256;
-
 /// Memcached takes an expiry above this many seconds for an absolute Unix time (protocol.txt,
 /// "Expiration times").
 pub const MEMCACHED_RELATIVE_EXPIRY_MAX_S: i64 = 60 * 60 * 24 * 30;
@@ -140,6 +137,20 @@ impl<'a> Command<'a> {
         match self {
             Self::Get(get) => get.changes_entry(),
             _ => true,
+        }
+    }
+
+    /// Whether the command may change something and answers with a value. Such a command is not
+    /// repeated because its answer was too long for a connection.
+    #[inline]
+    #[must_use]
+    pub fn answers_once_only(&self) -> bool {
+        match self {
+            Self::Get(get) => {
+                get.want_value && (get.delete || get.claim || get.recache_below_s.is_some())
+            }
+            Self::Store(store) => store.want_previous,
+            _ => false,
         }
     }
 }

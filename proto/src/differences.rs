@@ -150,7 +150,7 @@ pub const DIFFERENCES: &[Difference] = &[
     row("config", Redis, "`CONFIG SET` changes `ram_budget` (`maxmemory`), `disk_budget`, `cold_budget`, `codec`, `codec_min_bytes` and `log` (`loglevel`) of the node, until SIGHUP or a restart; routers take none. `CONFIG REWRITE` and `CONFIG HELP` do not exist",
         "What else there is takes a restart, and the file is the operator's")
         .absent(&["config|rewrite", "config|help"]),
-    row("scan", Redis, "`SCAN` cursors are given out by the server, with a disk tier at most 1,024 at a time for each namespace; one that was forgotten is answered with `ERR invalid cursor`. A page ends at 256 KiB of keys, whatever `COUNT` says, and may be empty",
+    row("scan", Redis, "`SCAN` cursors are given out by the server, with a disk tier at most 1,024 at a time for each namespace; one that was forgotten is answered with `ERR invalid cursor`. A page ends at 256 KiB of keys, whatever `COUNT` says, and may be empty. The patterns of `SCAN`, `KEYS` and `CONFIG GET` have at most 256 bytes",
         "The keys are those of the disk tier, which are not in a hash table"),
     row("dbsize", Redis, "`DBSIZE` is exact up to 200,000 records or 64 MiB of keys; above, it is an estimate, or what was counted last. `SCAN`, `DBSIZE`, `RANDOMKEY` and `CLUSTER COUNTKEYSINSLOT` of a namespace are carried out one after the other; a command that waits longer than 2 s for its turn is answered with `TRYAGAIN`",
         "An exact count visits every entry"),

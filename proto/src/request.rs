@@ -127,7 +127,8 @@ pub enum ServerCommand<'a> {
     /// RESP `KEYS`: all keys that match a pattern. Answered with `Scan` and cursor 0, or with
     /// [`Failure::TooLarge`] if there are too many keys.
     Keys(&'a [u8]),
-    /// RESP `EXEC`, `RENAME` and `COPY`. Answered with `Outcomes`, `Changed` or `CrossSlot`.
+    /// RESP `EXEC`, `RENAME`, `COPY` and `MSETNX`. Answered with `Outcomes`, `Changed` or
+    /// `CrossSlot`.
     Atomic(Batch<'a>),
     /// RESP `DBSIZE`. Answered with `Integer`.
     Count,
@@ -142,10 +143,6 @@ pub enum ServerCommand<'a> {
     },
     /// RESP `RANDOMKEY`. Answered with `Key`.
     RandomKey,
-    /// RESP `MSETNX`: stores all pairs, at most
-    /// [`STORE_ALL_PAIRS_MAX`](crate::command::STORE_ALL_PAIRS_MAX), if none of the keys exists.
-    /// Answered with `Integer` 1 or 0.
-    StoreAllIfNone(Vec<(&'a [u8], &'a [u8])>),
     /// RESP `CLIENT INFO`/`CLIENT LIST`-like facts are kept by the connection. Answered with
     /// `Text`.
     ClientInfo,
@@ -168,7 +165,9 @@ impl ServerCommand<'_> {
     #[must_use]
     pub fn ends_with_client(&self) -> bool {
         match self {
-            Self::Flush { .. } | Self::Auth { .. } | Self::ConfigSet(_) | Self::Atomic(_) => false,
+            Self::Flush { .. } | Self::Auth { .. } | Self::ConfigSet(_) => false,
+            // Its keys are looked up for seconds, and then stored without a wait.
+            Self::Atomic(batch) => batch.all_absent,
             Self::Stats(_)
             | Self::Info(_)
             | Self::ConfigGet(_)
@@ -177,7 +176,6 @@ impl ServerCommand<'_> {
             | Self::Count
             | Self::Scan { .. }
             | Self::RandomKey
-            | Self::StoreAllIfNone(_)
             | Self::ClientInfo
             | Self::ClusterView
             | Self::CountInSlot(_) => true,
@@ -235,7 +233,7 @@ pub enum ServerOutcome {
     Cluster(Arc<ClusterView>),
     /// What came of each step of a batch.
     Outcomes(Vec<Outcome<'static>>),
-    /// A watched key has changed; no step was carried out.
+    /// A watched key has changed, or a key that has to be absent exists; no step was carried out.
     Changed,
     /// The keys belong to several slots; no step was carried out.
     CrossSlot,

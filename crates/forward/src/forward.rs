@@ -74,7 +74,7 @@ enum Obstacle {
     WrongOwner(u64),
     /// There is nothing in the space; the one below it is looked into next.
     Below,
-    /// The answer is too long for the connections of small requests.
+    /// The answer is too long for the connection of small requests.
     TooLong,
     /// Not sent, or no answer.
     Call(CallError),
@@ -229,6 +229,20 @@ impl Forwarder {
         self.try_begin(job, now, now, (0, Lane::Any))
     }
 
+    /// A command that was not sent.
+    fn stopped(&self, since: Instant, obstacle: Obstacle) -> Forwarded {
+        Forwarded {
+            attempt: Attempt {
+                since,
+                epoch: self.upstreams.map().epoch(),
+                has_base: false,
+            },
+            pending: Err(obstacle),
+            late_at: None,
+            is_awaited: false,
+        }
+    }
+
     /// Whether another owner comes behind the one of that rank.
     fn has_next(&self, job: &Job<'_>, rank: usize) -> bool {
         let slot = placement::slot(job.command.key());
@@ -262,20 +276,13 @@ impl Forwarder {
     ) -> Forwarded {
         let slot = placement::slot(job.command.key());
         let Some(target) = self.upstreams.owner(slot, rank) else {
-            let obstacle = match self.upstreams.is_own(slot) {
-                true => Obstacle::Here,
-                false => Obstacle::NoOwner,
-            };
-            return Forwarded {
-                attempt: Attempt {
-                    since,
-                    epoch: self.upstreams.map().epoch(),
-                    has_base: false,
+            return self.stopped(
+                since,
+                match self.upstreams.is_own(slot) {
+                    true => Obstacle::Here,
+                    false => Obstacle::NoOwner,
                 },
-                pending: Err(obstacle),
-                late_at: None,
-                is_awaited: false,
-            };
+            );
         };
         let timing = Timing {
             now,

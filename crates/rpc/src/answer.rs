@@ -44,14 +44,6 @@ impl Answer {
         &self.head
     }
 
-    /// Bytes of memory that its body takes.
-    pub(super) fn held(&self) -> usize {
-        match &self.body {
-            Body::Copied(body) => body.len(),
-            Body::Shared(body) => body.len(),
-        }
-    }
-
     /// What it says. Large values are shared with it.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -28,9 +28,8 @@ pub struct Client(Arc<Handle>);
 #[derive(Debug)]
 struct Handle {
     member: Arc<Member>,
-    small: Vec<Arc<Lane>>,
+    small: Arc<Lane>,
     large: Arc<Lane>,
-    next: AtomicUsize,
     is_closed: AtomicBool,
 }
 
@@ -90,23 +89,19 @@ impl Member {
 }
 
 impl Client {
-    /// A client whose connections are driven by the calling thread's runtime. They are made when
-    /// they are needed.
+    /// A client whose connections are driven by the calling thread's runtime, and made when they
+    /// are needed.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
     #[must_use]
     pub fn start(options: Options, stats: Arc<Stats>) -> Self {
         let small_len_max = options.small_len_max.min(options.body_len_max);
-        let lane = |body_len_max| Arc::new(Lane::new(options.requests_max, body_len_max));
-        let small = (0..options.connections.max(1))
-            .map(|_| lane(small_len_max))
-            .collect();
-        let large = lane(options.body_len_max);
+        let requests_max = options.requests_max;
+        let lane = |gauge, len_max| Arc::new(Lane::new(gauge, requests_max, len_max));
         let handle = Handle {
-            small,
-            large,
-            next: AtomicUsize::new(0),
+            small: lane(0, small_len_max),
+            large: lane(1, options.body_len_max),
             is_closed: AtomicBool::new(false),
             member: Arc::new(Member {
                 breaker: Mutex::new((Breaker::new(options.breaker), SplitMix64::from_entropy())),
@@ -125,7 +120,7 @@ impl Client {
     /// Writes a request down; it is sent when the calling task next waits. `envelope.id` and
     /// `envelope.budget_ms` are filled in. Large values that lie in `source` are not copied.
     ///
-    /// On a connection for small requests a reply that is too long for it comes back as
+    /// On the connection for small requests a reply that is too long for it comes back as
     /// [`Refusal::TooLong`], with nothing done: [`Client::begin_large`] then gets it. Requests that
     /// must not be repeated never go there.
     ///
@@ -143,15 +138,9 @@ impl Client {
         let handle = &*self.0;
         let is_small = !answers_once_only(request)
             && len.saturating_add(OVERHEAD_LEN_MAX) <= handle.member.options.small_len_max as usize;
-        let lane = match handle.small.as_slice() {
-            [lane] if is_small => lane,
-            lanes if is_small => {
-                let turn = handle.next.fetch_add(1, Ordering::Relaxed);
-                lanes
-                    .get(turn % lanes.len().max(1))
-                    .unwrap_or(&handle.large)
-            }
-            _ => &handle.large,
+        let lane = match is_small {
+            true => &handle.small,
+            false => &handle.large,
         };
         self.begin_on(lane, request, envelope, source, timing)
     }
@@ -255,7 +244,7 @@ impl Client {
         state.bytes += bytes;
         let task = state.task_to_wake();
         member.stats.requests.inc();
-        member.stats.in_flight.set(state.waiters.owed() as u64);
+        member.stats.in_flight[lane.gauge].set(state.waiters.owed() as u64);
         drop(state);
         if let Some(task) = task {
             task.wake();
@@ -275,7 +264,7 @@ impl Client {
         let owed = |lane: &Arc<Lane>| lane.state.lock().waiters.owed();
         Health {
             breaker: handle.member.breaker.lock().0.position(),
-            in_flight: handle.lanes().map(owed).sum(),
+            in_flight: handle.lanes().map(owed).iter().sum(),
         }
     }
 
@@ -289,7 +278,7 @@ impl Client {
     /// Slots of requests in use, and bytes held for them.
     #[cfg(test)]
     pub(super) fn usage(&self) -> (usize, usize) {
-        self.0.lanes().fold((0, 0), |(slots, bytes), lane| {
+        self.0.lanes().iter().fold((0, 0), |(slots, bytes), lane| {
             let state = lane.state.lock();
             (slots + state.waiters.used(), bytes + state.bytes)
         })
@@ -343,11 +332,11 @@ impl WeakClient {
 impl Handle {
     fn close(&self, error: CallError) {
         self.is_closed.store(true, Ordering::Release);
-        self.lanes().for_each(|lane| lane.close(error));
+        self.lanes().iter().for_each(|lane| lane.close(error));
     }
 
-    fn lanes(&self) -> impl Iterator<Item = &Arc<Lane>> {
-        self.small.iter().chain([&self.large])
+    fn lanes(&self) -> [&Arc<Lane>; 2] {
+        [&self.small, &self.large]
     }
 }
 
@@ -382,12 +371,7 @@ impl Future for Pending {
         if self.is_over {
             return Poll::Ready(Err(CallError::Lost));
         }
-        let mut state = self.lane.state.lock();
-        let result = state.waiters.poll(self.id, cx.waker());
-        if let Poll::Ready(Ok(answer)) = &result {
-            state.bytes = state.bytes.saturating_sub(answer.held());
-        }
-        drop(state);
+        let result = self.lane.state.lock().waiters.poll(self.id, cx.waker());
         self.is_over = result.is_ready();
         result
     }
@@ -395,12 +379,8 @@ impl Future for Pending {
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        if self.is_over {
-            return;
-        }
-        let mut state = self.lane.state.lock();
-        if let Some(answer) = state.waiters.abandon(self.id) {
-            state.bytes = state.bytes.saturating_sub(answer.held());
+        if !self.is_over {
+            self.lane.state.lock().waiters.abandon(self.id);
         }
     }
 }
@@ -422,10 +402,6 @@ fn value_len(request: &Request<'_>) -> usize {
         Request::FetchSlots { cursor, .. } => {
             fonn_proto::peer::SlotSet::LEN.saturating_add(cursor.len())
         }
-        Request::Server(ServerCommand::StoreAllIfNone(pairs)) => pairs
-            .iter()
-            .map(|(key, value)| key.len() + value.len())
-            .sum(),
         Request::Server(ServerCommand::Atomic(batch)) => {
             let len = |step: &BatchStep<'_>| match step {
                 BatchStep::Command(Command::Store(store)) => store.value.len(),
@@ -459,13 +435,9 @@ fn key_len(request: &Request<'_>) -> usize {
 #[inline]
 fn answers_once_only(request: &Request<'_>) -> bool {
     match request {
-        Request::Command(Command::Get(get)) => {
-            get.want_value && (get.delete || get.claim || get.recache_below_s.is_some())
-        }
-        Request::Command(Command::Store(store)) => store.want_previous,
+        Request::Command(command) => command.answers_once_only(),
         Request::Server(_) | Request::FetchSlots { .. } | Request::Flushes => true,
-        Request::Command(_)
-        | Request::Put { .. }
+        Request::Put { .. }
         | Request::Fetch { .. }
         | Request::Copy { .. }
         | Request::Flush { .. }

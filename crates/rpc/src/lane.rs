@@ -53,6 +53,8 @@ pub(super) const READS_MAX: usize = 16;
 #[derive(Debug)]
 pub(super) struct Lane {
     pub(super) state: Mutex<State>,
+    /// The place of its gauge in [`Stats::in_flight`](super::Stats).
+    pub(super) gauge: usize,
     /// The longest reply on this connection, in bytes.
     pub(super) body_len_max: u32,
 }
@@ -64,7 +66,7 @@ pub(super) struct State {
     pub(super) out: Out,
     /// Counts the buffers that the task took.
     pub(super) batch: u64,
-    /// Bytes of requests without an answer and of answers that were not taken.
+    /// Bytes of requests without an answer.
     pub(super) bytes: usize,
     /// What the member takes, once it said so.
     pub(super) peer_len_max: u32,
@@ -76,8 +78,9 @@ pub(super) struct State {
 }
 
 impl Lane {
-    pub(super) fn new(requests_max: usize, body_len_max: u32) -> Self {
+    pub(super) fn new(gauge: usize, requests_max: usize, body_len_max: u32) -> Self {
         Self {
+            gauge,
             state: Mutex::new(State {
                 waiters: Waiters::new(requests_max),
                 out: Out::new(),
@@ -386,7 +389,6 @@ impl Driver {
                             }
                             Answer::shared(head, frame.slice(HEAD_LEN..))
                         };
-                    let held = answer.held();
                     let Ok(delivered) = state.waiters.reply(id, || answer) else {
                         break Err(Ended::UnknownId(id));
                     };
@@ -394,7 +396,6 @@ impl Driver {
                     let ns = now.saturating_duration_since(delivered.started).as_nanos() as u64;
                     stats.replied(ns);
                     if delivered.is_wanted {
-                        state.bytes += held;
                         stats.latency.record_ns(ns);
                         count += 1;
                         self.wakers.extend(delivered.waker);
@@ -404,7 +405,7 @@ impl Driver {
                 }
             }
         };
-        stats.in_flight.set(state.waiters.owed() as u64);
+        stats.in_flight[self.lane.gauge].set(state.waiters.owed() as u64);
         drop(state);
         if count > 0 {
             stats.replies.add(count);
@@ -530,7 +531,7 @@ impl Driver {
         state.batch += 1;
         state.bytes = 0;
         drop(state);
-        self.member.stats.in_flight.set(0);
+        self.member.stats.in_flight[self.lane.gauge].set(0);
         self.wakers.drain(..).for_each(Waker::wake);
     }
 }

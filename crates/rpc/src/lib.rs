@@ -6,11 +6,12 @@
 //! write, and replies wake their callers on the same thread. A request costs one slot in a table;
 //! there is no task, channel or timer for it.
 //!
-//! - **Lanes.** Small requests share [`Options::connections`] connections. Large values have one of
-//!   their own: a connection says in its hello how long a reply it takes, a longer one is refused
-//!   by the node ([`Refusal::TooLong`](fonn_proto::peer::Refusal)), and the request is repeated
-//!   there ([`Client::call`]). What changes an entry *and* returns its value goes there at once.
-//! - **Bounds.** A lane takes so many requests and bytes; one more is [`CallError::Busy`] at once.
+//! - **Lanes.** Small requests share a connection. Large values have one of their own: a connection
+//!   says in its hello how long a reply it takes, a longer one is refused by the node
+//!   ([`Refusal::TooLong`](fonn_proto::peer::Refusal)), and the request is repeated there
+//!   ([`Client::call`]). What changes an entry *and* returns its value goes there at once.
+//! - **Bounds.** A lane takes so many requests and bytes of requests; one more is
+//!   [`CallError::Busy`] at once. A caller bounds the answers that it does not take.
 //! - **Deadlines.** A request that is not answered in time is given up. Its id is not used again
 //!   until the late reply came, which is dropped, or the connection ended.
 //! - **Failures.** When a connection ends, all its callers are told, and whether their request may
@@ -55,14 +56,13 @@ pub struct Options {
     pub cluster: String,
     /// The newest version of the protocol that we say we speak.
     pub version: u16,
-    /// Connections for small requests.
-    pub connections: usize,
     /// Requests under way on one connection at most; no more than 65,536 count.
     pub requests_max: usize,
-    /// Bytes of requests that are not answered, and of answers that are not taken, on one
-    /// connection at most. One request is always taken, whatever its size.
+    /// Bytes of requests that are not answered on one connection at most. One request is always
+    /// taken, whatever its size. Answers do not count: a caller that does not take its answers
+    /// keeps no other caller from asking, and counts what it keeps itself.
     pub bytes_max: usize,
-    /// The longest body on the connections for small requests, in bytes.
+    /// The longest body on the connection for small requests, in bytes.
     pub small_len_max: u32,
     /// The longest body at all, in bytes.
     pub body_len_max: u32,
@@ -90,7 +90,6 @@ impl Options {
             name: name.into(),
             cluster: String::new(),
             version: fonn_proto::peer::VERSION,
-            connections: 1,
             requests_max: 8192,
             bytes_max: 32 << 20,
             small_len_max: 256 << 10,

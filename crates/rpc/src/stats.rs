@@ -35,8 +35,8 @@ pub struct Stats {
     pub(super) sent_bytes: LocalCounter,
     /// Bytes received.
     pub(super) received_bytes: LocalCounter,
-    /// Replies owed.
-    pub(super) in_flight: LocalGauge,
+    /// Replies owed on the connection for small requests, and on the one for large values.
+    pub(super) in_flight: [LocalGauge; 2],
     /// Time from request to reply.
     pub(super) latency: LocalHistogram,
     /// About what 19 of 20 replies stay below lately, in nanoseconds; 0 before the first one.
@@ -54,6 +54,11 @@ impl Stats {
             | CallError::TimedOut
             | CallError::TooLong => {}
         }
+    }
+
+    /// Replies owed on all connections.
+    pub(super) fn in_flight(&self) -> u64 {
+        self.in_flight.iter().map(LocalGauge::get).sum()
     }
 
     /// Takes in the latency of one reply, with or without a waiting caller.
@@ -172,7 +177,7 @@ impl PeerMetrics {
         let mut in_flight = 0;
         for stats in &clients.alive {
             sums.add(stats);
-            in_flight += stats.in_flight.get();
+            in_flight += stats.in_flight();
         }
         drop(clients);
         for ((name, help, _), sum) in COUNTERS.iter().zip(sums.counters) {

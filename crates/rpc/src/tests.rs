@@ -236,7 +236,7 @@ async fn callers_that_go_away_leave_nothing_behind() {
         connection.reply(request, &hit(&request.key())).await;
     }
     assert_eq!(value(&kept.await.unwrap()), b"kept");
-    assert!(client.usage().1 > 0, "an answer waits");
+    assert_eq!(client.usage(), (1, 0), "an answer waits");
     drop(answered);
     assert_eq!(client.usage(), (0, 0));
 }
@@ -260,7 +260,7 @@ async fn one_request_too_many_is_busy_at_once() {
 }
 
 #[tokio::test]
-async fn requests_and_answers_in_memory_are_bounded_in_bytes() {
+async fn requests_are_bounded_in_bytes_and_an_answer_that_is_not_taken_keeps_none_out() {
     let node = Node::bind().await;
     let client = start(Options {
         bytes_max: 4000,
@@ -290,13 +290,35 @@ async fn requests_and_answers_in_memory_are_bounded_in_bytes() {
     while client.health().in_flight > 0 {
         tokio::task::yield_now().await;
     }
-    assert_eq!(
-        send(b"small").unwrap_err(),
-        CallError::Busy,
-        "an answer of 5000 bytes waits"
-    );
-    first.await.unwrap();
+    // An answer of 5000 bytes waits for its caller.
+    assert_eq!(client.usage(), (1, 0));
     assert!(send(b"small").is_ok());
+    first.await.unwrap();
+}
+
+#[tokio::test]
+async fn requests_in_flight_are_counted_on_both_connections() {
+    let node = Node::bind().await;
+    let client = start(options(&node));
+    let large = |key: &[u8]| {
+        let timing = Timing {
+            now: Instant::now(),
+            timeout: LONG,
+        };
+        let pending = client.begin_large(&get(key), Envelope::default(), None, timing);
+        pending.unwrap()
+    };
+    let pending = [
+        begin(&client, b"small", LONG).unwrap(),
+        large(b"large"),
+        large(b"other"),
+    ];
+    assert_eq!(client.stats().in_flight(), 3);
+    client.close(CallError::Down);
+    for pending in pending {
+        pending.await.unwrap_err();
+    }
+    assert_eq!(client.stats().in_flight(), 0);
 }
 
 #[tokio::test]

@@ -207,19 +207,15 @@ impl<T> Waiters<T> {
         }
     }
 
-    /// The caller went away without its result. Returns what it would have got.
-    pub(super) fn abandon(&mut self, id: u32) -> Option<T> {
-        let slot = self.slot(id)?;
+    /// The caller went away without its result.
+    pub(super) fn abandon(&mut self, id: u32) {
+        let Some(slot) = self.slot(id) else {
+            return;
+        };
         let is_free = !slot.is_owed;
         let before = std::mem::replace(&mut slot.caller, Caller::Gone);
-        match before {
-            Caller::Gone => return None,
-            _ if is_free => self.free.push(id as u16),
-            _ => {}
-        }
-        match before {
-            Caller::HasResult(Ok(reply)) => Some(reply),
-            _ => None,
+        if is_free && !matches!(before, Caller::Gone) {
+            self.free.push(id as u16);
         }
     }
 

@@ -135,6 +135,8 @@ struct Current {
     is_late: bool,
     /// Whether no other request came behind it.
     is_last: bool,
+    /// Whether the memory of its commands was counted when their arguments arrived.
+    is_counted: bool,
 }
 
 /// What stopped the parsing of a chunk.
@@ -247,7 +249,7 @@ impl<'c, S: Service> Driver<'c, S> {
             if parsed.consumed > 0 {
                 arrival = Arrival::default();
             }
-            self.send().await?;
+            self.send(None).await?;
             if parsed.close {
                 self.linger().await;
                 return Ok(());
@@ -361,19 +363,18 @@ impl<'c, S: Service> Driver<'c, S> {
                     self.space = Some(space);
                     // Whether it was about the login, or was refused.
                     let is_answered = !self.guard.is_open()
-                        && Box::pin(self.admit_request(
-                            dialect,
-                            &request.body,
-                            &mut reply,
-                            &mut queue,
-                        ))
-                        .await?;
+                        && Box::pin(self.admit_request(&request.body, &mut reply, &mut queue))
+                            .await?;
                     if !is_answered
                         && !self.answer_read(&request.body, &mut reply, space, &mut queue)
                     {
                         self.begin_request(&mut queue);
                         if !self.answer_store(&request.body, &mut reply, space, (chunk, &queue)) {
                             self.current.is_last = parsed.consumed == data.len();
+                            self.current.is_counted = dialect == Dialect::Resp
+                                && matches!(chunk, Chunk::Large { .. })
+                                && parsed.consumed == len
+                                && rest.starts_with(b"*");
                             self.execute(request.body, &mut reply, space, chunk, &mut queue)
                                 .await?;
                         }
@@ -393,7 +394,7 @@ impl<'c, S: Service> Driver<'c, S> {
                         if self.acks.count() > 0 {
                             self.settle(&mut queue).await?;
                         }
-                        self.send().await?;
+                        self.send(Some(&mut queue)).await?;
                     }
                     self.turn += if is_computed { TURN_MAX } else { 1 };
                     self.breathe().await;
@@ -422,7 +423,6 @@ impl<'c, S: Service> Driver<'c, S> {
     /// Logs the client in, or refuses what it may not do. True if the request is answered by that.
     async fn admit_request(
         &mut self,
-        dialect: Dialect,
         body: &Body<'_>,
         reply: &mut Reply<'_>,
         queue: &mut Queue<'_, S::Later>,
@@ -433,7 +433,7 @@ impl<'c, S: Service> Driver<'c, S> {
             self.guard.log_out();
             return Ok(false);
         }
-        let credentials = self.guard.credentials(dialect, body);
+        let credentials = self.guard.credentials(body, reply);
         let failure = match credentials {
             Some(_) => None,
             None => self.guard.refuses(body),

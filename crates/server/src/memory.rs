@@ -4,12 +4,14 @@
 //! step by step. It waits for its first memory, first come first served, and for more, and is
 //! refused as busy if that takes too long. One source address holds no more than its share. A reply
 //! is there already when it turns out that its client does not read it; so if too much is unsent,
-//! the connection that made no progress for the longest time is cut off. Neither needs more than
-//! the budget, however many clients there are.
+//! the connection that made no progress for the longest time is cut off, first among those of
+//! sources with more than a quarter of the budget. Neither needs more than the budget, however many
+//! clients there are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use fonn_auth::Source;
@@ -36,6 +38,10 @@ const TLS_COST: usize = 24 * 1024;
 /// The part of the budget that the requests of one source address may hold: one of so many.
 const SHARES: usize = 2;
 
+/// Of the sources that have more than one of so many parts of the budget in unsent replies, the
+/// connections are cut off first.
+const UNSENT_SHARES: usize = 4;
+
 /// How often the first in the queue looks whether its memory is there.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -60,12 +66,52 @@ struct Unsent {
     last_ticket: u64,
     /// By ticket, so that the first one made no progress for the longest time.
     blocked: BTreeMap<u64, Blocked>,
+    bytes_by_source: HashMap<Source, usize>,
 }
 
 #[derive(Debug)]
 struct Blocked {
     bytes: usize,
     connection: Arc<Connection>,
+    /// The task of the connection, if it waits for something else than its socket.
+    waker: Option<Waker>,
+}
+
+impl Unsent {
+    /// The ticket of the connection that is cut off next: the first one of a source that holds more
+    /// than `share_max`, or else the first one of all.
+    fn next_victim(&self, share_max: usize) -> Option<u64> {
+        let holds_too_much = |blocked: &Blocked| {
+            let held = self.bytes_by_source.get(&blocked.connection.source);
+            held.is_some_and(|held| *held > share_max)
+        };
+        let of_sources = self.blocked.iter().find(|(_, it)| holds_too_much(it));
+        let victim = of_sources.or_else(|| self.blocked.first_key_value());
+        victim.map(|(ticket, _)| *ticket)
+    }
+
+    /// Counts bytes besides for a ticket. False if its connection was cut off.
+    fn grow(&mut self, ticket: u64, more: usize) -> bool {
+        let Some(blocked) = self.blocked.get_mut(&ticket) else {
+            return false;
+        };
+        blocked.bytes += more;
+        let source = blocked.connection.source;
+        *self.bytes_by_source.entry(source).or_default() += more;
+        true
+    }
+
+    fn remove(&mut self, ticket: u64) -> Option<Blocked> {
+        let blocked = self.blocked.remove(&ticket)?;
+        let source = blocked.connection.source;
+        if let Some(held) = self.bytes_by_source.get_mut(&source) {
+            *held = held.saturating_sub(blocked.bytes);
+            if *held == 0 {
+                self.bytes_by_source.remove(&source);
+            }
+        }
+        Some(blocked)
+    }
 }
 
 /// Memory reserved for a request that is arriving.
@@ -89,6 +135,31 @@ impl<S: Service> Drop for Reservation<'_, S> {
 pub(super) struct UnsentGuard<'s, S: Service> {
     shared: &'s Shared<S>,
     ticket: u64,
+}
+
+impl<S: Service> UnsentGuard<'_, S> {
+    /// Counts `more` bytes besides. The connection itself is cut off for them if all others that
+    /// come first are.
+    pub fn grow(&self, more: usize) {
+        let memory = &self.shared.memory;
+        let mut unsent = memory.unsent.lock();
+        memory.make_room(self.shared, &mut unsent, more);
+        if unsent.grow(self.ticket, more) {
+            memory.hold(self.shared, more);
+        }
+    }
+
+    /// Ready once the connection was cut off. A task that waits for its socket sees that there.
+    pub fn poll_cut_off(&self, cx: &Context<'_>) -> Poll<()> {
+        let mut unsent = self.shared.memory.unsent.lock();
+        match unsent.blocked.get_mut(&self.ticket) {
+            Some(blocked) => {
+                blocked.waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+            None => Poll::Ready(()),
+        }
+    }
 }
 
 impl<S: Service> Drop for UnsentGuard<'_, S> {
@@ -335,17 +406,36 @@ impl Memory {
         connection: &Arc<Connection>,
         bytes: usize,
     ) -> UnsentGuard<'s, S> {
-        let bytes_max = shared.service.budget().bytes_max();
         let mut unsent = self.unsent.lock();
-        // Room is made first, so that the limit holds at every moment. Only this adds, under the
-        // lock.
-        while self.unsent_bytes() + bytes > bytes_max {
-            let Some((_, victim)) = unsent.blocked.pop_first() else {
-                break;
+        self.make_room(shared, &mut unsent, bytes);
+        unsent.last_ticket += 1;
+        let ticket = unsent.last_ticket;
+        let blocked = Blocked {
+            bytes: 0,
+            connection: Arc::clone(connection),
+            waker: None,
+        };
+        unsent.blocked.insert(ticket, blocked);
+        unsent.grow(ticket, bytes);
+        self.hold(shared, bytes);
+        UnsentGuard { shared, ticket }
+    }
+
+    /// Cuts connections off until `bytes` more may be unsent. Room is made first, so that the limit
+    /// holds at every moment: bytes are added under the lock alone.
+    fn make_room<S: Service>(&self, shared: &Shared<S>, unsent: &mut Unsent, bytes: usize) {
+        let bytes_max = shared.service.budget().bytes_max();
+        while self.unsent_bytes().saturating_add(bytes) > bytes_max {
+            let victim = unsent.next_victim(bytes_max / UNSENT_SHARES);
+            let Some(victim) = victim.and_then(|ticket| unsent.remove(ticket)) else {
+                return;
             };
             self.release(shared, victim.bytes);
             // Its task wakes up, finds the socket broken, and ends.
             victim.connection.socket.abort();
+            if let Some(waker) = victim.waker {
+                waker.wake();
+            }
             shared.service.count(Event::Stalled, 1);
             tracing::debug!(
                 id = victim.connection.id,
@@ -353,24 +443,95 @@ impl Memory {
                 "cut off: too much is unsent, and this client read nothing for the longest time"
             );
         }
-        unsent.last_ticket += 1;
-        let ticket = unsent.last_ticket;
-        let connection = Arc::clone(connection);
-        unsent.blocked.insert(ticket, Blocked { bytes, connection });
-        shared.service.budget().hold(bytes);
-        self.unsent_bytes.fetch_add(bytes, Ordering::Relaxed);
-        UnsentGuard { shared, ticket }
     }
 
     fn forget<S: Service>(&self, shared: &Shared<S>, ticket: u64) {
-        let blocked = self.unsent.lock().blocked.remove(&ticket);
+        let blocked = self.unsent.lock().remove(ticket);
         if let Some(blocked) = blocked {
             self.release(shared, blocked.bytes);
         }
     }
 
+    fn hold<S: Service>(&self, shared: &Shared<S>, bytes: usize) {
+        shared.service.budget().hold(bytes);
+        self.unsent_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     fn release<S: Service>(&self, shared: &Shared<S>, bytes: usize) {
         self.unsent_bytes.fetch_sub(bytes, Ordering::Relaxed);
         shared.service.budget().let_go(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::UnixStream;
+
+    use super::*;
+    use crate::socket::Socket;
+    use crate::tests::fake::{Fake, Manner};
+
+    const MIB: usize = 1 << 20;
+
+    /// A connection that seems to come from `peer`.
+    fn connect(shared: &Shared<Fake>, peer: &str) -> Arc<Connection> {
+        let (ours, _) = UnixStream::pair().unwrap();
+        shared.registry.add(Socket::Unix(ours), peer.to_owned(), 0)
+    }
+
+    fn shared() -> Arc<Shared<Fake>> {
+        let shared = Shared::new(Arc::new(Fake::new(Manner::AtOnce)), Vec::new(), 10);
+        assert_eq!(shared.service.budget().bytes_max(), 64 * MIB);
+        shared
+    }
+
+    fn is_cut_off(guard: &UnsentGuard<'_, Fake>) -> bool {
+        guard
+            .poll_cut_off(&Context::from_waker(Waker::noop()))
+            .is_ready()
+    }
+
+    #[tokio::test]
+    async fn a_source_with_more_than_a_quarter_of_the_budget_is_cut_off_first() {
+        let shared = shared();
+        let (slow, greedy) = (
+            connect(&shared, "192.0.2.1:1"),
+            connect(&shared, "192.0.2.2:1"),
+        );
+        let hold = |connection: &Arc<Connection>, bytes| {
+            shared.memory.hold_unsent(&shared, connection, bytes)
+        };
+        let slow = hold(&slow, 10 * MIB);
+        let first = hold(&greedy, 25 * MIB);
+        let second = hold(&greedy, 25 * MIB);
+        let third = hold(&greedy, 25 * MIB);
+        let cut_off = [&slow, &first, &second, &third].map(is_cut_off);
+        assert_eq!(cut_off, [false, true, false, false]);
+        assert_eq!(shared.unsent_bytes(), 60 * MIB);
+        drop((second, third));
+        // No source has too much: the oldest one is cut off.
+        let others = ["192.0.2.3:1", "192.0.2.4:1", "192.0.2.5:1", "192.0.2.6:1"];
+        let others = others.map(|peer| hold(&connect(&shared, peer), 15 * MIB));
+        assert!(is_cut_off(&slow) && !others.iter().any(is_cut_off));
+        drop(others);
+        assert_eq!(shared.unsent_bytes(), 0);
+        assert!(shared.memory.unsent.lock().bytes_by_source.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_holds_ever_more_is_cut_off_itself() {
+        let shared = shared();
+        let (slow, greedy) = (
+            connect(&shared, "192.0.2.1:1"),
+            connect(&shared, "192.0.2.2:1"),
+        );
+        let slow = shared.memory.hold_unsent(&shared, &slow, 10 * MIB);
+        let greedy = shared.memory.hold_unsent(&shared, &greedy, MIB);
+        greedy.grow(53 * MIB);
+        assert!(!is_cut_off(&greedy) && shared.unsent_bytes() == 64 * MIB);
+        greedy.grow(1);
+        assert!(is_cut_off(&greedy) && !is_cut_off(&slow));
+        greedy.grow(MIB);
+        assert_eq!(shared.unsent_bytes(), 10 * MIB);
     }
 }

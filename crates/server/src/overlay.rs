@@ -163,14 +163,6 @@ pub(super) async fn execute_server<S: Service>(
             Ok(_) => ServerOutcome::Key(None),
             Err(outcome) => outcome,
         },
-        ServerCommand::StoreAllIfNone(pairs) => {
-            let stored: Vec<_> = pairs.iter().map(|(key, _)| overlay.key(key)).collect();
-            let pairs = stored.iter().zip(pairs);
-            let pairs = pairs.map(|(key, (_, value))| (key.as_slice(), *value));
-            let command = ServerCommand::StoreAllIfNone(pairs.collect());
-            let executed = service.execute_server(server, client, &command, acks);
-            executed.await
-        }
         ServerCommand::Atomic(batch) => {
             let stored: Vec<_> = batch.keys().map(|key| overlay.key(key)).collect();
             let command = ServerCommand::Atomic(batch.on(&stored));

@@ -7,8 +7,9 @@
 //! it go on. Only commands on a key whose last command is still under way wait for it. A command
 //! without a waiting caller is not executed when its turn comes.
 //!
-//! Bounded: pieces of work and their bytes, then nothing more is parsed; unsent replies, then
-//! nothing more is finished; so a peer that does not read, or asks too much, is read from no more.
+//! Bounded: pieces of work and their bytes, then nothing more is parsed, and so it is with unsent
+//! replies. A peer that does not read, or asks too much, is read from no more. Work goes on all the
+//! same, since others may wait for what it holds. Its replies are counted, and wait for room.
 
 mod work;
 
@@ -40,13 +41,15 @@ use super::pool::{self, POOLED_LEN};
 use super::registry::Connection;
 use super::service::{Event, Service};
 
-/// Pieces of work at a time, those that wait for another one of their key among them.
-const WORKS_MAX: usize = 1024;
+/// Pieces of work at a time, those that wait for another one of their key and those whose reply
+/// waits for room among them. A router or member has no more requests under way on a connection, so
+/// slow reads of some of its clients do not delay the requests of others.
+const WORKS_MAX: usize = 8192;
 
 /// Bytes of their requests.
 const WORK_BYTES_MAX: usize = 32 << 20;
 
-/// With so many bytes unsent nothing more is finished.
+/// With so many bytes unsent nothing more is parsed, and replies wait for room.
 const UNSENT_MAX: usize = 1 << 20;
 
 /// Rounds before the other connections of the reactor have their turn.
@@ -70,6 +73,8 @@ pub(super) async fn serve<S: Service>(
         unsent: None,
         scratch: Vec::new(),
         works: FuturesUnordered::new(),
+        finished: VecDeque::new(),
+        finished_len: 0,
         busy: HashMap::new(),
         hasher: RandomState::new(),
         held: Held::default(),
@@ -101,6 +106,9 @@ struct Peer<'c, S: Service> {
     unsent: Option<UnsentGuard<'c, S>>,
     scratch: Vec<u8>,
     works: FuturesUnordered<Work<S>>,
+    /// The replies of work that is done, while there is no room for them, and their length.
+    finished: VecDeque<Out>,
+    finished_len: usize,
     /// Keys with a command under way, by their hash, and the commands that wait for it.
     busy: HashMap<u64, VecDeque<Owned>>,
     hasher: RandomState,
@@ -207,14 +215,25 @@ impl<'c, S: Service> Peer<'c, S> {
     /// Takes the results of work that is done.
     fn finish_works(&mut self, cx: &mut Context<'_>) -> bool {
         let mut has_moved = false;
-        while self.out.len() < UNSENT_MAX {
-            match self.works.poll_next_unpin(cx) {
-                Poll::Ready(Some(done)) => self.finish(done, cx),
-                Poll::Ready(None) | Poll::Pending => break,
-            }
+        while self.out.len() < UNSENT_MAX
+            && let Some(reply) = self.finished.pop_front()
+        {
+            self.finished_len -= reply.len();
+            self.append(reply);
+            has_moved = true;
+        }
+        while let Poll::Ready(Some(done)) = self.works.poll_next_unpin(cx) {
+            self.finish(done, cx);
             has_moved = true;
         }
         has_moved
+    }
+
+    /// Puts the reply of a piece of work behind the others.
+    fn append(&mut self, mut reply: Out) {
+        self.held.works -= 1;
+        pool::lend(&mut self.out, &mut self.scratch);
+        self.out.append(&mut reply);
     }
 
     fn finish(&mut self, done: Done<S>, cx: &mut Context<'_>) {
@@ -229,11 +248,17 @@ impl<'c, S: Service> Peer<'c, S> {
                     self.release_key(key, cx);
                 }
             }
-            Done::Answered { mut reply, bytes } => {
-                self.held.works -= 1;
+            Done::Answered { reply, bytes } => {
                 self.held.bytes -= bytes;
-                pool::lend(&mut self.out, &mut self.scratch);
-                self.out.append(&mut reply);
+                if let Some(unsent) = &self.unsent {
+                    unsent.grow(reply.len());
+                }
+                if self.out.len() < UNSENT_MAX {
+                    self.append(reply);
+                } else {
+                    self.finished_len += reply.len();
+                    self.finished.push_back(reply);
+                }
             }
         }
     }
@@ -562,7 +587,10 @@ impl<'c, S: Service> Peer<'c, S> {
         while !self.out.is_empty() {
             match pin!(self.connection.socket.writable()).poll(cx) {
                 Poll::Ready(ready) => ready?,
-                Poll::Pending => return Ok(has_moved),
+                Poll::Pending => {
+                    self.hold_unsent();
+                    return Ok(has_moved);
+                }
             }
             match self.connection.socket.try_write(&self.out) {
                 Ok(count) => {
@@ -570,20 +598,23 @@ impl<'c, S: Service> Peer<'c, S> {
                     self.shared.service.count(Event::BytesWritten, count as u64);
                     self.progress = Instant::now();
                     has_moved = true;
+                    // What is left counts anew, behind all connections that made no progress
+                    // meanwhile.
+                    self.unsent = None;
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if self.unsent.is_none() {
-                        let shared: &'c Shared<S> = self.shared;
-                        let len = self.out.len();
-                        let guard = shared.memory.hold_unsent(shared, self.connection, len);
-                        self.unsent = Some(guard);
-                    }
-                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
             }
         }
-        self.unsent = None;
         Ok(has_moved)
+    }
+
+    /// Counts what the peer does not read, until it has read some of it.
+    fn hold_unsent(&mut self) {
+        let shared: &'c Shared<S> = self.shared;
+        let bytes = self.out.len() + self.finished_len;
+        let hold = || shared.memory.hold_unsent(shared, self.connection, bytes);
+        self.unsent.get_or_insert_with(hold);
     }
 }
 

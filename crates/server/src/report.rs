@@ -53,12 +53,13 @@ pub fn connections<S>(shared: &Shared<S>) -> Pairs {
 /// `CONFIG GET`: of `pairs`, and of the settings in force, those whose name matches a pattern.
 #[must_use]
 pub fn config<S>(shared: &Shared<S>, mut pairs: Pairs, patterns: &[&[u8]]) -> Pairs {
+    let patterns: Vec<_> = patterns.iter().map(|it| it.to_ascii_lowercase()).collect();
+    let is_asked_for = |name: &str| {
+        let mut patterns = patterns.iter();
+        patterns.any(|it| glob::matches(it, name.as_bytes()))
+    };
     pairs.extend(shared.settings.pairs());
-    pairs.retain(|(name, _)| {
-        patterns
-            .iter()
-            .any(|it| glob::matches(&it.to_ascii_lowercase(), name.as_bytes()))
-    });
+    pairs.retain(|(name, _)| is_asked_for(name));
     pairs
 }
 

@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use fonn_auth::{Authenticator, Identity, Refusal, Role, Security};
 use fonn_proto::memcached::text;
-use fonn_proto::request::{ServerOutcome, StatsKind};
-use fonn_proto::session::Dialect;
+use fonn_proto::request::{Reply, ServerOutcome, StatsKind};
 use fonn_proto::{Base, Body, Command, Failure, Overlay, ServerCommand, Space, WriterId};
 use tokio::sync::watch;
 
@@ -168,15 +167,20 @@ impl Guard {
         !door.is_held()
     }
 
-    /// The user and password in a request, if it is one to log in.
-    pub fn credentials<'r>(&self, dialect: Dialect, body: &'r Body<'_>) -> Option<Credentials<'r>> {
+    /// The user and password in a request, if it is one to log in that `reply` answers.
+    pub fn credentials<'r>(
+        &self,
+        body: &'r Body<'_>,
+        reply: &Reply<'_>,
+    ) -> Option<Credentials<'r>> {
         let door = self.0.as_ref()?;
         match body {
             Body::Server(ServerCommand::Auth { user, password }) => {
                 Some(Credentials { user, password })
             }
-            // The text protocol has no command for it (protocol.txt, "Authentication").
-            Body::Data(commands) if dialect == Dialect::Text && door.identity.is_none() => {
+            // The text protocol has no command for it (protocol.txt, "Authentication"). A meta
+            // command has no words for its outcome.
+            Body::Data(commands) if matches!(reply, Reply::Text(_)) && door.identity.is_none() => {
                 let [Command::Store(store)] = commands.as_slice() else {
                     return None;
                 };
@@ -291,7 +295,7 @@ fn permit(role: Option<Role>, body: &Body<'_>) -> Result<(), Failure> {
             is_allowed(role.may_write() || !commands.iter().any(Command::is_write))
         }
         Body::Server(command) => is_allowed(match command {
-            ServerCommand::Flush { .. } | ServerCommand::StoreAllIfNone(_) => role.may_write(),
+            ServerCommand::Flush { .. } => role.may_write(),
             ServerCommand::Atomic(batch) => role.may_write() || !batch.is_write(),
             // It visits every key of the namespace.
             ServerCommand::Keys(_) => role.may_administer(),

@@ -59,8 +59,8 @@ pub struct Client<'c> {
     pub local: Option<SocketAddr>,
     /// The keyspace that it is in.
     pub space: Space,
-    /// Another member or a router sent it, to this member as to others.
-    pub is_routed: bool,
+    /// The epoch of the router or other member that sent it to this member, if one did.
+    pub routed_by: Option<u64>,
     /// It is told about its own namespace alone, not about the server as a whole.
     pub is_confined: bool,
     /// Where reads look that find nothing in `space`.

@@ -86,9 +86,11 @@ impl<'a> Reader<'a> {
         self.take(len as usize, field)
     }
 
+    /// A text behind its length in 32 bits.
     pub(super) fn text(&mut self, field: &'static str) -> Result<String, DecodeError> {
-        let bytes = self.long(field)?;
-        text(bytes, field)
+        let text = std::str::from_utf8(self.long(field)?);
+        text.map(str::to_owned)
+            .map_err(|_| DecodeError::NotText(field))
     }
 
     /// As many elements as the body still holds.
@@ -162,12 +164,6 @@ impl<'a> Reader<'a> {
             left => Err(DecodeError::Trailing(left)),
         }
     }
-}
-
-pub(super) fn text(bytes: &[u8], field: &'static str) -> Result<String, DecodeError> {
-    std::str::from_utf8(bytes)
-        .map(str::to_owned)
-        .map_err(|_| DecodeError::NotText(field))
 }
 
 /// Opcode, flags and length of an element: see [`Writer::nested`].
@@ -361,6 +357,10 @@ fn contains(source: &[u8], part: &[u8]) -> bool {
     let (outer, inner) = (source.as_ptr_range(), part.as_ptr_range());
     outer.start <= inner.start && inner.end <= outer.end
 }
+
+/// The opcode of what no process sends to another. It is never assigned, so it is refused as
+/// unknown.
+pub(super) const NOT_SENT: u8 = 0x3f;
 
 /// The number of a failure on the wire. Numbers never change meaning.
 pub(super) const fn failure_code(failure: Failure) -> u16 {

@@ -2,7 +2,6 @@
 //!
 //! Opcodes and fields are listed in `docs/formats/peer.md`. Numbers never change meaning.
 
-mod cluster;
 mod flushes;
 mod outcome;
 mod page;

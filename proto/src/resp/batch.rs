@@ -1,4 +1,5 @@
-//! `MULTI`, `EXEC`, `DISCARD`, `WATCH`, `UNWATCH`, and commands that are queued (ADR 0003).
+//! `MULTI`, `EXEC`, `DISCARD`, `WATCH`, `UNWATCH`, commands that are queued, and commands that are
+//! a batch of their own (ADR 0003).
 //!
 //! The state of the connection changes when the answer is worded, so a request that the server
 //! refuses leaves nothing behind. The one exception: a command that is being queued spoils the
@@ -10,10 +11,10 @@ use super::data::{self, Context};
 use super::frame::Args;
 use super::reply::{Answer, BatchForms, Change, Form, Queue, Watch};
 use super::session::Session;
-use super::table::{CommandInfo, Kind};
+use super::table::{CommandInfo, ConnectionKind, Kind, TransactionKind};
 use super::wording::{self, ReplyError};
-use crate::batch::{BATCH_VALUES_LEN_MAX, Batch, BatchStep};
-use crate::command::{Command, Delete, Get};
+use crate::batch::{ABSENT_STEPS_MAX, BATCH_VALUES_LEN_MAX, Batch, BatchStep};
+use crate::command::{Command, Delete, ExpirySpec, Get, Store};
 use crate::request::{Body, Commands, Limits, ServerCommand};
 
 /// The commands about transactions.
@@ -21,19 +22,19 @@ use crate::request::{Body, Commands, Limits, ServerCommand};
 /// # Errors
 /// The error that answers the request.
 pub(super) fn about_transaction<'a>(
-    info: &CommandInfo,
+    kind: TransactionKind,
     args: Args<'a>,
     session: &'a mut Session,
     limits: Limits,
 ) -> Result<(Body<'a>, Form<'a>), ReplyError> {
     let is_queueing = session.is_queueing();
-    let change = match info.kind {
-        Kind::Multi if is_queueing => return Err(wording::NESTED_MULTI),
-        Kind::Multi => Change::Begin,
-        Kind::Discard if !is_queueing => return Err(wording::DISCARD_WITHOUT_MULTI),
-        Kind::Discard | Kind::Unwatch => Change::Forget,
-        Kind::Watch if is_queueing => return Err(wording::WATCH_INSIDE_MULTI),
-        Kind::Watch => {
+    let change = match kind {
+        TransactionKind::Multi if is_queueing => return Err(wording::NESTED_MULTI),
+        TransactionKind::Multi => Change::Begin,
+        TransactionKind::Discard if !is_queueing => return Err(wording::DISCARD_WITHOUT_MULTI),
+        TransactionKind::Discard | TransactionKind::Unwatch => Change::Forget,
+        TransactionKind::Watch if is_queueing => return Err(wording::WATCH_INSIDE_MULTI),
+        TransactionKind::Watch => {
             let mut commands = Commands::with_capacity(args.len() - 1);
             for key in args.from(1) {
                 commands.push(Command::Get(Get::facts(data::bounded_key(key)?)));
@@ -44,9 +45,8 @@ pub(super) fn about_transaction<'a>(
             };
             return Ok((Body::Data(commands), Form::Watch(watch)));
         }
-        Kind::Exec if !is_queueing => return Err(wording::EXEC_WITHOUT_MULTI),
-        Kind::Exec => return exec(session, limits),
-        _ => return Err(wording::INTERNAL),
+        TransactionKind::Exec if !is_queueing => return Err(wording::EXEC_WITHOUT_MULTI),
+        TransactionKind::Exec => return exec(session, limits),
     };
     // The server keeps nothing for a client that has not logged in.
     let body = Body::Queued(Commands::new());
@@ -65,11 +65,12 @@ pub(super) fn queue<'a>(
 ) -> Result<(Body<'a>, Form<'a>), ReplyError> {
     // What is wrong with the arguments is told by `EXEC`, as by Redis.
     let commands = match info.kind {
-        Kind::Ping | Kind::Echo | Kind::Unwatch => Commands::new(),
+        Kind::Connection(ConnectionKind::Ping | ConnectionKind::Echo)
+        | Kind::Transaction(TransactionKind::Unwatch) => Commands::new(),
         // Whether the client may write is all that is asked here.
         Kind::Copy | Kind::Rename { .. } => smallvec![Command::Delete(Delete::new(args.get(1)))],
-        _ if info.kind.is_about_keys() => {
-            let commands = data::commands(info, args, context(session, limits));
+        Kind::Data(kind) => {
+            let commands = data::commands(kind, info, args, context(session, limits));
             commands.map_or_else(|_| Commands::new(), |(commands, _)| commands)
         }
         _ => {
@@ -103,6 +104,25 @@ pub(super) fn transfer<'a>(
     let forms = BatchForms::new(vec![(1, form)], false);
     let body = Body::Server(ServerCommand::Atomic(batch));
     Ok((body, Form::Batch(Box::new(forms))))
+}
+
+/// A batch that stores all pairs if none of their keys exists.
+pub(super) fn set_all_or_none<'a>(
+    info: &CommandInfo,
+    args: Args<'a>,
+) -> Result<(Body<'a>, Form<'a>), ReplyError> {
+    let pairs = data::pairs(info, args)?;
+    if pairs.len() > ABSENT_STEPS_MAX {
+        return Err(wording::too_many_pairs(info));
+    }
+    let set = |(key, value)| Command::Store(Store::set(key, value, 0, ExpirySpec::Never));
+    let batch = Batch {
+        all_absent: true,
+        steps: pairs.map(set).map(BatchStep::Command).collect(),
+        ..Batch::default()
+    };
+    let body = Body::Server(ServerCommand::Atomic(batch));
+    Ok((body, Form::OneIfAllStored))
 }
 
 fn context(session: &Session, limits: Limits) -> Context {
@@ -154,17 +174,19 @@ fn add_steps<'a>(
     steps: &mut Vec<BatchStep<'a>>,
 ) -> Result<Form<'a>, ReplyError> {
     Ok(match info.kind {
-        Kind::Ping | Kind::Echo => Form::Answer(data::echo(info, args)?),
-        Kind::Unwatch => Form::Answer(Answer::Status("OK")),
+        Kind::Connection(_) => Form::Answer(data::echo(info, args)?),
+        Kind::Transaction(_) => Form::Answer(Answer::Status("OK")),
         Kind::Copy | Kind::Rename { .. } => {
             let (transfer, form) = data::transfer(info, args, database)?;
             steps.push(BatchStep::Transfer(transfer));
             form
         }
-        _ => {
-            let (commands, form) = data::commands(info, args, context)?;
+        Kind::Data(kind) => {
+            let (commands, form) = data::commands(kind, info, args, context)?;
             steps.extend(commands.into_iter().map(BatchStep::Command));
             form
         }
+        // No other command was queued.
+        _ => return Err(wording::NOT_IN_TRANSACTION),
     })
 }

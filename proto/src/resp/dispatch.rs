@@ -8,15 +8,23 @@ use super::frame::Args;
 use super::number;
 use super::reply::{Answer, Form, Reply, greet};
 use super::session::{Session, client_name, library_attribute};
-use super::table::{COMMANDS, CommandInfo, Kind};
+use super::table::{
+    COMMANDS, ClusterKind, CommandInfo, ConnectionKind, Kind, ServerKind, TransactionKind,
+};
 use super::wording::{self, ReplyError};
 use crate::Redirects;
-use crate::command::STORE_ALL_PAIRS_MAX;
 use crate::placement::{self, SLOT_COUNT};
 use crate::request::{self, Body, Limits, Request, ServerCommand, StatsKind};
 
 /// Most names in one `COMMAND INFO` or `COMMAND DOCS`: the answer is much longer than the names.
 const DESCRIBED_COMMAND_COUNT_MAX: usize = 1024;
+
+/// Longest glob pattern in bytes: to match a key takes time in proportion to the product of both
+/// lengths.
+const PATTERN_LEN_MAX: usize = 256;
+
+/// Most sections of `INFO`, and most patterns of `CONFIG GET`: each is compared with many names.
+const NAME_COUNT_MAX: usize = 64;
 
 /// Makes the request, and changes the session where that is what it asks for.
 ///
@@ -52,57 +60,8 @@ pub(super) fn request<'a>(
     };
     let redirects = session.take_redirects();
     let (body, form) = match info.kind {
-        Kind::Ping
-        | Kind::Echo
-        | Kind::Select
-        | Kind::Hello
-        | Kind::Auth
-        | Kind::Reset
-        | Kind::Quit
-        | Kind::CommandList
-        | Kind::CommandCount
-        | Kind::CommandInfo
-        | Kind::CommandDocs
-        | Kind::ClientSetInfo
-        | Kind::ClientSetName
-        | Kind::ClientGetName
-        | Kind::ClientId
-        | Kind::ClientInfo
-        | Kind::ClientNoEvict
-        | Kind::ClientNoTouch => about_connection(info, args, session)?,
-        Kind::Count
-        | Kind::Scan
-        | Kind::RandomKey
-        | Kind::Info
-        | Kind::ConfigGet
-        | Kind::ConfigSet
-        | Kind::ConfigResetStatistics
-        | Kind::Time
-        | Kind::Keys
-        | Kind::Flush { .. }
-        | Kind::SetManyIfNone => about_server(info, args)?,
-        Kind::ClusterSlots
-        | Kind::ClusterShards
-        | Kind::ClusterNodes
-        | Kind::ClusterMyId
-        | Kind::ClusterMyShardId
-        | Kind::ClusterInfo
-        | Kind::ClusterLinks
-        | Kind::ClusterKeySlot
-        | Kind::ClusterCountInSlot
-        | Kind::ClusterFailureReports
-        | Kind::ClusterReplicas
-        | Kind::ClusterHelp
-        | Kind::ReadOnly
-        | Kind::ReadWrite
-        | Kind::Asking => about_cluster(info, args, session)?,
-        Kind::ObjectHelp => (Body::Answer, Form::Answer(Answer::Lines(data::OBJECT_HELP))),
-        Kind::Copy | Kind::Rename { .. } => batch::transfer(info, args, database)?,
-        Kind::Multi | Kind::Exec | Kind::Discard | Kind::Watch | Kind::Unwatch => {
-            batch::about_transaction(info, args, session, limits)?
-        }
-        _ => {
-            let (commands, form) = data::commands(info, args, context)?;
+        Kind::Data(kind) => {
+            let (commands, form) = data::commands(kind, info, args, context)?;
             // Several keys may have several owners: the asked process finds them all.
             let redirects = match commands.as_slice() {
                 [command] => redirects(command.is_write()),
@@ -115,6 +74,13 @@ pub(super) fn request<'a>(
                 reply: request::Reply::Resp(reply),
             });
         }
+        Kind::Transaction(kind) => batch::about_transaction(kind, args, session, limits)?,
+        Kind::Server(kind) => about_server(kind, info, args)?,
+        Kind::Connection(kind) => about_connection(kind, info, args, session)?,
+        Kind::Cluster(kind) => about_cluster(kind, args, session)?,
+        Kind::Copy | Kind::Rename { .. } => batch::transfer(info, args, database)?,
+        Kind::ObjectHelp => (Body::Answer, Form::Answer(Answer::Lines(data::OBJECT_HELP))),
+        Kind::Container => return Err(wording::wrong_arity(info.name)),
     };
     Ok(wrap(protocol, database, body, form))
 }
@@ -131,7 +97,7 @@ fn wrap<'a>(protocol: Protocol, database: u8, body: Body<'a>, form: Form<'a>) ->
 #[cold]
 fn wrong_arity(info: &CommandInfo, session: &mut Session) -> ReplyError {
     let error = wording::wrong_arity(info.name);
-    if info.kind == Kind::Exec {
+    if info.kind == Kind::Transaction(TransactionKind::Exec) {
         session.transaction = None;
         return wording::discarded_for(&error);
     }
@@ -168,58 +134,60 @@ fn subcommand(
 
 /// What the parser answers itself, and `AUTH`.
 fn about_connection<'a>(
+    kind: ConnectionKind,
     info: &CommandInfo,
     args: Args<'a>,
     session: &'a mut Session,
 ) -> Result<(Body<'a>, Form<'a>), ReplyError> {
-    let answer = match info.kind {
-        Kind::Ping | Kind::Echo => data::echo(info, args)?,
-        Kind::Select => {
+    let answer = match kind {
+        ConnectionKind::Ping | ConnectionKind::Echo => data::echo(info, args)?,
+        ConnectionKind::Select => {
             session.database = data::database(args.get(1))?;
             Answer::Status("OK")
         }
-        Kind::Hello => return hello(args, session),
-        Kind::Auth => return auth(args),
-        Kind::Reset => {
+        ConnectionKind::Hello => return hello(args, session),
+        ConnectionKind::Auth => return auth(args),
+        ConnectionKind::Reset => {
             session.reset();
             return Ok((Body::LogOut, Form::Answer(Answer::Status("RESET"))));
         }
-        Kind::Quit => return Ok((Body::Close, Form::Answer(Answer::Status("OK")))),
-        Kind::CommandList => Answer::AllCommands,
-        Kind::CommandCount => Answer::Integer(COMMANDS.len() as i64),
-        Kind::CommandInfo | Kind::CommandDocs if args.len() > 2 + DESCRIBED_COMMAND_COUNT_MAX => {
+        ConnectionKind::Quit => return Ok((Body::Close, Form::Answer(Answer::Status("OK")))),
+        ConnectionKind::CommandList => Answer::AllCommands,
+        ConnectionKind::CommandCount => Answer::Integer(COMMANDS.len() as i64),
+        ConnectionKind::CommandInfo | ConnectionKind::CommandDocs
+            if args.len() > 2 + DESCRIBED_COMMAND_COUNT_MAX =>
+        {
             return Err(wording::TOO_MANY_NAMES);
         }
-        Kind::CommandInfo if args.len() == 2 => Answer::AllCommands,
-        Kind::CommandInfo => Answer::Commands(args),
-        Kind::CommandDocs if args.len() == 2 => Answer::AllDocs,
-        Kind::CommandDocs => Answer::Docs(args),
-        Kind::ClientSetInfo => {
+        ConnectionKind::CommandInfo if args.len() == 2 => Answer::AllCommands,
+        ConnectionKind::CommandInfo => Answer::Commands(args),
+        ConnectionKind::CommandDocs if args.len() == 2 => Answer::AllDocs,
+        ConnectionKind::CommandDocs => Answer::Docs(args),
+        ConnectionKind::ClientSetInfo => {
             set_library(session, args.get(2), args.get(3))?;
             Answer::Status("OK")
         }
-        Kind::ClientSetName => {
+        ConnectionKind::ClientSetName => {
             client_name(args.get(2))?.clone_into(&mut session.name);
             Answer::Status("OK")
         }
-        Kind::ClientGetName if session.name.is_empty() => Answer::Null,
-        Kind::ClientGetName => Answer::Bulk(session.name.as_bytes()),
-        Kind::ClientId => Answer::Integer(i64::try_from(session.id).unwrap_or(i64::MAX)),
-        Kind::ClientInfo => {
+        ConnectionKind::ClientGetName if session.name.is_empty() => Answer::Null,
+        ConnectionKind::ClientGetName => Answer::Bulk(session.name.as_bytes()),
+        ConnectionKind::ClientId => Answer::Integer(i64::try_from(session.id).unwrap_or(i64::MAX)),
+        ConnectionKind::ClientInfo => {
             return Ok((
                 Body::Server(ServerCommand::ClientInfo),
                 Form::ClientInfo(session),
             ));
         }
-        Kind::ClientNoEvict => {
+        ConnectionKind::ClientNoEvict => {
             on_or_off(args.get(2))?;
             Answer::Status("OK")
         }
-        Kind::ClientNoTouch => {
+        ConnectionKind::ClientNoTouch => {
             session.no_touch = on_or_off(args.get(2))?;
             Answer::Status("OK")
         }
-        _ => return Err(wording::INTERNAL),
     };
     Ok((Body::Answer, Form::Answer(answer)))
 }
@@ -308,89 +276,88 @@ fn hello<'a>(args: Args<'a>, session: &'a mut Session) -> Result<(Body<'a>, Form
 
 /// The owners of slots, and what the connection wants to know of it.
 fn about_cluster<'a>(
-    info: &CommandInfo,
+    kind: ClusterKind,
     args: Args<'a>,
     session: &mut Session,
 ) -> Result<(Body<'a>, Form<'a>), ReplyError> {
-    let question = match info.kind {
-        Kind::ClusterSlots => Question::Slots,
-        Kind::ClusterShards => Question::Shards,
-        Kind::ClusterNodes => Question::Nodes,
-        Kind::ClusterMyId => Question::MyId,
-        Kind::ClusterMyShardId => Question::MyShardId,
-        Kind::ClusterInfo => Question::Info,
-        Kind::ClusterFailureReports => Question::FailureReports(args.get(2)),
-        Kind::ClusterReplicas => Question::Replicas(args.get(2)),
-        _ => return about_slots(info, args, session),
-    };
-    session.knows_owners = true;
-    let body = Body::Server(ServerCommand::ClusterView);
-    Ok((body, Form::Cluster(question)))
-}
-
-/// As [`about_cluster`], for what needs no view.
-fn about_slots<'a>(
-    info: &CommandInfo,
-    args: Args<'a>,
-    session: &mut Session,
-) -> Result<(Body<'a>, Form<'a>), ReplyError> {
-    let answer = match info.kind {
-        Kind::ClusterCountInSlot => {
+    let view = |it| (Body::Server(ServerCommand::ClusterView), Form::Cluster(it));
+    let known = |answer| (Body::Answer, Form::Answer(answer));
+    let (body, form) = match kind {
+        ClusterKind::Slots => view(Question::Slots),
+        ClusterKind::Shards => view(Question::Shards),
+        ClusterKind::Nodes => view(Question::Nodes),
+        ClusterKind::MyId => view(Question::MyId),
+        ClusterKind::MyShardId => view(Question::MyShardId),
+        ClusterKind::Info => view(Question::Info),
+        ClusterKind::FailureReports => view(Question::FailureReports(args.get(2))),
+        ClusterKind::Replicas => view(Question::Replicas(args.get(2))),
+        ClusterKind::CountInSlot => {
             let number = number::integer(args.get(2)).ok_or(wording::NOT_AN_INTEGER)?;
             let slot = u16::try_from(number)
                 .ok()
                 .filter(|slot| *slot < SLOT_COUNT)
                 .ok_or(wording::INVALID_SLOT)?;
-            session.knows_owners = true;
             let body = Body::Server(ServerCommand::CountInSlot(slot));
-            return Ok((body, Form::Server));
+            (body, Form::Server)
         }
-        Kind::ClusterKeySlot => Answer::Integer(placement::slot(args.get(2)).into()),
-        Kind::ClusterLinks => Answer::Lines(&[]),
-        Kind::ClusterHelp => Answer::Lines(HELP),
-        Kind::ReadOnly => {
+        ClusterKind::KeySlot => known(Answer::Integer(placement::slot(args.get(2)).into())),
+        ClusterKind::Links => known(Answer::Lines(&[])),
+        ClusterKind::Help => known(Answer::Lines(HELP)),
+        ClusterKind::ReadOnly => {
             session.reads_replicas = true;
-            Answer::Status("OK")
+            known(Answer::Status("OK"))
         }
-        Kind::ReadWrite => {
+        ClusterKind::ReadWrite => {
             session.reads_replicas = false;
-            Answer::Status("OK")
+            known(Answer::Status("OK"))
         }
-        Kind::Asking => {
+        ClusterKind::Asking => {
             session.is_asking = true;
-            Answer::Status("OK")
+            known(Answer::Status("OK"))
         }
-        _ => return Err(wording::INTERNAL),
     };
     session.knows_owners = true;
-    Ok((Body::Answer, Form::Answer(answer)))
+    Ok((body, form))
 }
 
 /// What only the executor can answer.
 fn about_server<'a>(
+    kind: ServerKind,
     info: &CommandInfo,
     args: Args<'a>,
 ) -> Result<(Body<'a>, Form<'a>), ReplyError> {
-    let command = match info.kind {
-        Kind::Count => ServerCommand::Count,
-        Kind::RandomKey => ServerCommand::RandomKey,
-        Kind::Scan => return scan(args),
-        Kind::Info => {
+    let command = match kind {
+        ServerKind::Count => ServerCommand::Count,
+        ServerKind::RandomKey => ServerCommand::RandomKey,
+        ServerKind::Scan => return scan(args),
+        ServerKind::Info if args.len() > 1 + NAME_COUNT_MAX => {
+            return Err(wording::too_many_arguments(info, NAME_COUNT_MAX));
+        }
+        ServerKind::Info => {
             let lower = |name: &[u8]| String::from_utf8_lossy(name).to_lowercase();
             ServerCommand::Info(args.from(1).map(lower).collect())
         }
-        Kind::ConfigGet => ServerCommand::ConfigGet(args.from(2).collect()),
-        Kind::ConfigSet if args.len().is_multiple_of(2) => ServerCommand::ConfigSet(
+        ServerKind::ConfigGet if args.len() > 2 + NAME_COUNT_MAX => {
+            return Err(wording::too_many_arguments(info, NAME_COUNT_MAX));
+        }
+        ServerKind::ConfigGet => {
+            let patterns: Result<_, _> = args.from(2).map(pattern).collect();
+            ServerCommand::ConfigGet(patterns?)
+        }
+        ServerKind::ConfigSet if args.len().is_multiple_of(2) => ServerCommand::ConfigSet(
             args.from(2)
                 .step_by(2)
                 .zip(args.from(3).step_by(2))
                 .collect(),
         ),
-        Kind::ConfigSet => return Err(wording::wrong_arity(info.name)),
-        Kind::Time => return Ok((Body::Server(ServerCommand::Time), Form::Time)),
-        Kind::Keys => return Ok((Body::Server(ServerCommand::Keys(args.get(1))), Form::Keys)),
-        Kind::ConfigResetStatistics => ServerCommand::Stats(StatsKind::Reset),
-        Kind::Flush { all_databases } => {
+        ServerKind::ConfigSet => return Err(wording::wrong_arity(info.name)),
+        ServerKind::Time => return Ok((Body::Server(ServerCommand::Time), Form::Time)),
+        ServerKind::Keys => {
+            let command = ServerCommand::Keys(pattern(args.get(1))?);
+            return Ok((Body::Server(command), Form::Keys));
+        }
+        ServerKind::ConfigResetStatistics => ServerCommand::Stats(StatsKind::Reset),
+        ServerKind::Flush { all_databases } => {
             let mode = args.get(1);
             let known = mode.eq_ignore_ascii_case(b"ASYNC") || mode.eq_ignore_ascii_case(b"SYNC");
             if args.len() > 2 || (args.len() == 2 && !known) {
@@ -401,16 +368,16 @@ fn about_server<'a>(
                 delay_s: 0,
             }
         }
-        Kind::SetManyIfNone => {
-            let pairs = data::pairs(info, args)?;
-            if pairs.len() > STORE_ALL_PAIRS_MAX {
-                return Err(wording::too_many_pairs(info));
-            }
-            ServerCommand::StoreAllIfNone(pairs.collect())
-        }
-        _ => return Err(wording::INTERNAL),
+        ServerKind::SetManyIfNone => return batch::set_all_or_none(info, args),
     };
     Ok((Body::Server(command), Form::Server))
+}
+
+fn pattern(argument: &[u8]) -> Result<&[u8], ReplyError> {
+    match argument.len() {
+        ..=PATTERN_LEN_MAX => Ok(argument),
+        _ => Err(wording::pattern_too_long(PATTERN_LEN_MAX)),
+    }
 }
 
 /// `SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]`.
@@ -418,14 +385,14 @@ fn scan(args: Args<'_>) -> Result<(Body<'_>, Form<'_>), ReplyError> {
     /// Redis's.
     const COUNT_DEFAULT: usize = 10;
     let cursor = number::cursor(args.get(1)).ok_or(wording::INVALID_CURSOR)?;
-    let (mut pattern, mut count, mut of_strings) = (None, COUNT_DEFAULT, true);
+    let (mut matched, mut count, mut of_strings) = (None, COUNT_DEFAULT, true);
     for position in (2..args.len()).step_by(2) {
         let (option, value) = (args.get(position), args.get(position + 1));
         if position + 1 == args.len() {
             return Err(wording::SYNTAX);
         }
         if option.eq_ignore_ascii_case(b"MATCH") {
-            pattern = Some(value);
+            matched = Some(pattern(value)?);
         } else if option.eq_ignore_ascii_case(b"COUNT") {
             let number = number::integer(value).ok_or(wording::NOT_AN_INTEGER)?;
             count = usize::try_from(number).map_err(|_| wording::SYNTAX)?;
@@ -443,7 +410,7 @@ fn scan(args: Args<'_>) -> Result<(Body<'_>, Form<'_>), ReplyError> {
         (
             Body::Server(ServerCommand::Scan {
                 cursor,
-                pattern,
+                pattern: matched,
                 count,
             }),
             Form::Server,

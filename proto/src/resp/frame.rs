@@ -12,7 +12,7 @@ use std::fmt;
 
 use super::inline;
 use super::number::{Length, length};
-use super::table::{self, CommandInfo, Kind};
+use super::table::{self, CommandInfo, DataKind, Kind};
 use super::wording::{self, ReplyError};
 use crate::command::RESP_KEY_LEN_MAX;
 use crate::request::{Limits, UNAUTHENTICATED_ARGUMENT_COUNT_MAX, UNAUTHENTICATED_LEN_MAX};
@@ -342,8 +342,8 @@ impl Framing {
     /// there before.
     fn replaced_key(&self, buf: &[u8]) -> Option<Vec<u8>> {
         let value_at = match self.command?.kind {
-            Kind::Set | Kind::GetSet => 2,
-            Kind::SetExpiring(_) => 3,
+            Kind::Data(DataKind::Set | DataKind::GetSet) => 2,
+            Kind::Data(DataKind::SetExpiring(_)) => 3,
             _ => return None,
         };
         let args = Args {
@@ -392,7 +392,7 @@ impl Framing {
             }),
             _ if !argument_too_long => wording::request_too_large(request_len_max),
             Some(CommandInfo {
-                kind: Kind::Append | Kind::SetRange,
+                kind: Kind::Data(DataKind::Append | DataKind::SetRange),
                 ..
             }) if is_value => wording::STRING_TOO_LONG,
             _ if is_value => wording::value_too_large(self.limits.value_len_max),

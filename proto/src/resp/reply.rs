@@ -78,6 +78,8 @@ pub(super) enum Form<'a> {
     Time,
     /// Keys alone, without a cursor.
     Keys,
+    /// 1 if all steps of a batch stored a value, 0 if none did because a key exists.
+    OneIfAllStored,
     /// The answers to the steps of a batch.
     Batch(Box<BatchForms<'a>>),
     /// QUEUED: the command is kept.
@@ -218,6 +220,7 @@ impl<'a> Reply<'a> {
             Form::OneIfRenamed => Form::OneIfRenamed,
             Form::Time => Form::Time,
             Form::Keys => Form::Keys,
+            Form::OneIfAllStored => Form::OneIfAllStored,
             Form::Values { count, progress } => Form::Values {
                 count: *count,
                 progress: *progress,
@@ -419,9 +422,13 @@ impl Reply<'_> {
             },
             ServerOutcome::Outcomes(outcomes) => match &mut self.form {
                 Form::Batch(batch) => batch.put(self.protocol, outcomes, out),
+                Form::OneIfAllStored => put_integer(out, 1),
                 _ => put_error(out, &wording::INTERNAL),
             },
-            ServerOutcome::Changed => put_null_array(out, self.protocol),
+            ServerOutcome::Changed => match &self.form {
+                Form::OneIfAllStored => put_integer(out, 0),
+                _ => put_null_array(out, self.protocol),
+            },
             ServerOutcome::CrossSlot => put_error(out, &wording::CROSS_SLOT),
             ServerOutcome::Invalid(why) => put_error(out, &wording::invalid(why)),
             ServerOutcome::Failed(Failure::TooLarge) if matches!(self.form, Form::Keys) => {

@@ -96,6 +96,23 @@ pub(super) enum Moment {
 /// What the dispatcher does for a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
+    Data(DataKind),
+    Transaction(TransactionKind),
+    Server(ServerKind),
+    Connection(ConnectionKind),
+    Cluster(ClusterKind),
+    Copy,
+    Rename {
+        replaces: bool,
+    },
+    ObjectHelp,
+    /// Cannot be called without a subcommand.
+    Container,
+}
+
+/// What [`super::data::commands`] makes commands on keys of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DataKind {
     Get,
     Set,
     SetIfNone,
@@ -105,7 +122,6 @@ pub(super) enum Kind {
     GetExpiring,
     GetMany,
     SetMany,
-    SetManyIfNone,
     Append,
     Length,
     GetRange,
@@ -126,20 +142,24 @@ pub(super) enum Kind {
     Encoding,
     Frequency,
     IdleTime,
-    ObjectHelp,
     GetBit,
     SetBit,
     BitCount,
     Lcs,
-    Copy,
-    Rename {
-        replaces: bool,
-    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TransactionKind {
     Multi,
     Exec,
     Discard,
     Watch,
     Unwatch,
+}
+
+/// What only the executor can answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ServerKind {
     Count,
     Scan,
     RandomKey,
@@ -149,9 +169,12 @@ pub(super) enum Kind {
     ConfigGet,
     ConfigSet,
     ConfigResetStatistics,
-    Flush {
-        all_databases: bool,
-    },
+    Flush { all_databases: bool },
+    SetManyIfNone,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ConnectionKind {
     Ping,
     Echo,
     Select,
@@ -171,69 +194,36 @@ pub(super) enum Kind {
     ClientInfo,
     ClientNoEvict,
     ClientNoTouch,
-    ClusterSlots,
-    ClusterShards,
-    ClusterNodes,
-    ClusterMyId,
-    ClusterMyShardId,
-    ClusterInfo,
-    ClusterLinks,
-    ClusterKeySlot,
-    ClusterCountInSlot,
-    ClusterFailureReports,
-    ClusterReplicas,
-    ClusterHelp,
+}
+
+/// The owners of slots, and what a connection wants to know of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ClusterKind {
+    Slots,
+    Shards,
+    Nodes,
+    MyId,
+    MyShardId,
+    Info,
+    Links,
+    KeySlot,
+    CountInSlot,
+    FailureReports,
+    Replicas,
+    Help,
     ReadOnly,
     ReadWrite,
     Asking,
-    /// Cannot be called without a subcommand.
-    Container,
 }
 
 impl Kind {
-    /// Whether [`super::data::commands`] makes commands of it.
-    pub(super) fn is_about_keys(self) -> bool {
-        matches!(
-            self,
-            Self::Get
-                | Self::Set
-                | Self::SetIfNone
-                | Self::SetExpiring(_)
-                | Self::GetSet
-                | Self::GetDelete
-                | Self::GetExpiring
-                | Self::GetMany
-                | Self::SetMany
-                | Self::Append
-                | Self::Length
-                | Self::GetRange
-                | Self::SetRange
-                | Self::Add(_)
-                | Self::Increment
-                | Self::Decrement
-                | Self::IncrementFloat
-                | Self::Delete
-                | Self::Exists
-                | Self::Touch
-                | Self::Expire(_)
-                | Self::Expiry(_)
-                | Self::Persist
-                | Self::Type
-                | Self::Encoding
-                | Self::Frequency
-                | Self::IdleTime
-                | Self::GetBit
-                | Self::SetBit
-                | Self::BitCount
-                | Self::Lcs
-        )
-    }
-
     /// Whether it is carried out behind `MULTI` instead of being queued.
     pub(super) fn ends_queueing(self) -> bool {
+        use ConnectionKind::{Quit, Reset};
+        use TransactionKind::{Discard, Exec, Multi, Watch};
         matches!(
             self,
-            Self::Multi | Self::Exec | Self::Discard | Self::Watch | Self::Reset | Self::Quit
+            Self::Transaction(Multi | Exec | Discard | Watch) | Self::Connection(Reset | Quit)
         )
     }
 }
@@ -343,12 +333,13 @@ impl CommandInfo {
 
     /// Its access-control categories, in Redis's order.
     pub fn category_names(&self) -> impl Iterator<Item = &'static str> {
+        use ClusterKind::{Asking, ReadOnly, ReadWrite};
         let has = |flag| self.flags & flag != 0;
         let container = !self.subcommands.is_empty() && self.kind == Kind::Container;
         let on_keys = (self.group == Group::Generic && !container)
             || (self.group == Group::Server && (has(READONLY) || has(WRITE)));
         let on_connection = (self.group == Group::Connection && !container)
-            || matches!(self.kind, Kind::ReadOnly | Kind::ReadWrite | Kind::Asking);
+            || matches!(self.kind, Kind::Cluster(ReadOnly | ReadWrite | Asking));
         [
             (on_keys, "@keyspace"),
             (has(READONLY), "@read"),

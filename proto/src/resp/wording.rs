@@ -5,7 +5,8 @@ use std::borrow::Cow;
 use super::frame::Args;
 use super::table::CommandInfo;
 use crate::Moved;
-use crate::command::{RESP_KEY_LEN_MAX, STORE_ALL_PAIRS_MAX};
+use crate::batch::ABSENT_STEPS_MAX;
+use crate::command::RESP_KEY_LEN_MAX;
 use crate::outcome::Failure;
 
 /// An error reply without its `-` and line end: a prefix in capitals, a space, a sentence.
@@ -152,7 +153,19 @@ pub(super) fn value_too_large(len_max: usize) -> ReplyError {
 
 pub(super) fn too_many_pairs(command: &CommandInfo) -> ReplyError {
     format!(
-        "ERR too many pairs for '{}' command (max {STORE_ALL_PAIRS_MAX})",
+        "ERR too many pairs for '{}' command (max {ABSENT_STEPS_MAX})",
+        command.name
+    )
+    .into()
+}
+
+pub(super) fn pattern_too_long(len_max: usize) -> ReplyError {
+    format!("ERR pattern is too long (max {len_max} bytes)").into()
+}
+
+pub(super) fn too_many_arguments(command: &CommandInfo, count_max: usize) -> ReplyError {
+    format!(
+        "ERR too many arguments for '{}' command (max {count_max})",
         command.name
     )
     .into()

@@ -224,7 +224,6 @@ fn server_outcome(command: &ServerCommand<'_>, choice: u8) -> ServerOutcome {
         (
             ServerCommand::Count
             | ServerCommand::Time
-            | ServerCommand::StoreAllIfNone(_)
             | ServerCommand::CountInSlot(_),
             _,
         ) => ServerOutcome::Integer(i64::from(choice) - 100),

@@ -3,14 +3,15 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
-use std::task::Poll;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use fonn_proto::request::Reply;
-use fonn_proto::{Body, Command, Failure, Out, Outcome, ServerCommand, Space};
+use fonn_proto::{Body, Command, Failure, Out, Outcome, Redirects, ServerCommand, Space};
 use tokio::time::timeout;
 
-use super::later::{Answer, Begun, Queue};
+use super::later::{Answer, Begun, Queue, held_len};
 use super::replies::CROWDED_SEND_LEN;
 use super::{COMMAND_COST, Driver, SEND_DELAY, TURN_BYTES, TURN_MAX, UNCOUNTED_COMMANDS_MAX};
 use crate::budget::Budget as _;
@@ -55,7 +56,8 @@ impl<S: Service> Driver<'_, S> {
         is_answered
     }
 
-    /// Answers one command, if it reads an entry that is at hand; in `aside` if that is given.
+    /// Answers one command, if it reads an entry that is at hand; in `aside` if that is given. What
+    /// is computed from a value takes too long for it: the value would be locked meanwhile.
     #[inline]
     fn answer_hit(
         &mut self,
@@ -67,6 +69,9 @@ impl<S: Service> Driver<'_, S> {
         let Command::Get(get) = command else {
             return false;
         };
+        if reply.is_computed() {
+            return false;
+        }
         let service = &self.shared.service;
         let moment = *self.batch.moment.get_or_insert_with(|| service.moment());
         let out = match aside {
@@ -100,13 +105,10 @@ impl<S: Service> Driver<'_, S> {
             return false;
         }
         let job = Job {
-            space,
-            command,
             writer: self.guard.writer(),
             source: chunk.source(store.value.len()),
-            base: None,
-            routed_by: None,
             redirects: reply.redirects(),
+            ..Job::own(space, command)
         };
         let service = &self.shared.service;
         let moment = *self.batch.moment.get_or_insert_with(|| service.moment());
@@ -139,17 +141,15 @@ impl<S: Service> Driver<'_, S> {
     ) -> io::Result<()> {
         match body {
             Body::Data(commands) => {
-                let shared = self.shared;
                 let mut _parsed = None;
-                // The commands of a large request were counted when their arguments arrived.
-                if commands.len() > UNCOUNTED_COMMANDS_MAX && matches!(chunk, Chunk::Pooled(_)) {
+                if commands.len() > UNCOUNTED_COMMANDS_MAX && !self.current.is_counted {
                     let cost = commands.len() * COMMAND_COST;
-                    if cost > shared.service.budget().bytes_max() {
+                    if cost > self.shared.service.budget().bytes_max() {
                         self.count(Event::Busy, 1);
                         reply.late().failure(Failure::Busy, self.words(queue));
                         return Ok(());
                     }
-                    _parsed = Some(shared.memory.hold_unsent(shared, self.connection, cost));
+                    _parsed = Some(self.hold_unsent(cost));
                 }
                 let is_for_many = commands.len() > 1;
                 for (at, command) in commands.iter().enumerate() {
@@ -183,7 +183,7 @@ impl<S: Service> Driver<'_, S> {
                     peer: &self.connection.peer,
                     local: self.connection.local_for(&command),
                     space,
-                    is_routed: false,
+                    routed_by: None,
                     is_confined: self.guard.is_confined(),
                     base: self.guard.base_of(space),
                     writer: self.guard.writer(),
@@ -256,6 +256,23 @@ impl<S: Service> Driver<'_, S> {
         self.answer_hit(command, reply, space, is_aside.then(|| queue.aside()))
     }
 
+    /// A command of the client. `source` is the allocation of its value.
+    fn job<'j>(
+        &self,
+        space: Space,
+        command: &'j Command<'j>,
+        source: Option<&'j Bytes>,
+        redirects: Redirects,
+    ) -> Job<'j> {
+        Job {
+            source,
+            redirects,
+            base: self.guard.base_of(space),
+            writer: self.guard.writer(),
+            ..Job::own(space, command)
+        }
+    }
+
     /// Has the first of the current request's `commands` that are left executed.
     async fn execute_command<'d>(
         &mut self,
@@ -273,15 +290,7 @@ impl<S: Service> Driver<'_, S> {
             _ => 0,
         };
         let redirects = reply.redirects();
-        let job = Job {
-            space,
-            command,
-            source: chunk.source(value_len),
-            base: self.guard.base_of(space),
-            routed_by: None,
-            redirects,
-            writer: self.guard.writer(),
-        };
+        let job = self.job(space, command, chunk.source(value_len), redirects);
         let service = &self.shared.service;
         let (acks, scratch) = (&mut self.acks, &mut self.scratch);
         let execution = match self.guard.overlay() {
@@ -313,7 +322,7 @@ impl<S: Service> Driver<'_, S> {
                 reply.each(command, &outcome, &mut self.out);
             }
             Execution::Done(outcome) if self.current.is_late => {
-                begin(queue, Answer::ready(outcome));
+                begin(queue, Answer::Ready(outcome.into_owned()));
             }
             Execution::Done(outcome) => {
                 let out = match self.current.is_aside {
@@ -331,7 +340,7 @@ impl<S: Service> Driver<'_, S> {
                 } else {
                     // It does not outlive the parser's next call, or is alone.
                     self.settle(queue).await?;
-                    let answer = self.await_answer(answer, &job).await?;
+                    let answer = self.await_answer(answer, &job, queue).await?;
                     let outcome = answer.outcome();
                     self.window.note(&outcome);
                     reply.each(command, &outcome, &mut self.out);
@@ -383,7 +392,7 @@ impl<S: Service> Driver<'_, S> {
         while queue.in_flight() > 0 {
             self.settle_one(queue).await?;
             if self.is_time_to_send() && self.acks.count() == 0 {
-                self.write_out().await?;
+                self.write_out_beside(queue).await?;
             }
         }
         Ok(())
@@ -394,25 +403,22 @@ impl<S: Service> Driver<'_, S> {
         let Some(begun) = queue.pop_command() else {
             return Ok(());
         };
-        match begun.answer {
+        let job = self.job(begun.space, &begun.command, begun.source, begun.redirects);
+        let answer = match begun.answer {
             Answer::Ready(outcome) => {
                 queue.word(&begun.command, &outcome, &mut self.out, &mut self.late);
+                None
             }
-            Answer::Coming(answer) => {
-                let job = Job {
-                    space: begun.space,
-                    command: &begun.command,
-                    source: begun.source,
-                    base: self.guard.base_of(begun.space),
-                    routed_by: None,
-                    redirects: begun.redirects,
-                    writer: self.guard.writer(),
-                };
-                let answer = self.await_answer(answer, &job).await?;
-                let outcome = answer.outcome();
-                self.window.note(&outcome);
-                queue.word(&begun.command, &outcome, &mut self.out, &mut self.late);
+            Answer::Came(Ok(answer)) => Some(answer),
+            Answer::Came(Err(again)) => {
+                Some(Box::pin(self.await_long(Err(again), &job, queue)).await?)
             }
+            Answer::Coming(later) => Some(self.await_answer(later, &job, queue).await?),
+        };
+        if let Some(answer) = answer {
+            let outcome = answer.outcome();
+            self.window.note(&outcome);
+            queue.word(&begun.command, &outcome, &mut self.out, &mut self.late);
         }
         if queue.is_empty() && self.current.is_aside {
             // The words of the current request have just gone to the output.
@@ -427,9 +433,15 @@ impl<S: Service> Driver<'_, S> {
     ///
     /// # Errors
     /// If the client has gone: no client needs the answer.
-    async fn await_answer(&mut self, mut later: S::Later, job: &Job<'_>) -> io::Result<S::Answer> {
+    async fn await_answer(
+        &mut self,
+        mut later: S::Later,
+        job: &Job<'_>,
+        queue: &mut Queue<'_, S::Later>,
+    ) -> io::Result<S::Answer> {
         let socket = &self.connection.socket;
         let may_send = !self.out.is_empty() && self.acks.count() == 0;
+        let has_others = queue.in_flight() > 0;
         let turn = &mut self.turn;
         let first = poll_fn(|cx| {
             if let Poll::Ready(result) = Pin::new(&mut later).poll(cx) {
@@ -438,54 +450,87 @@ impl<S: Service> Driver<'_, S> {
             *turn = 0;
             // Nearly all clients are silent until they have their answer. Whatever they send before
             // may be the end of the connection, which takes a closer look.
-            match may_send || socket.poll_readable(cx).is_ready() {
+            match may_send || has_others || socket.poll_readable(cx).is_ready() {
                 true => Poll::Ready(None),
                 false => Poll::Pending,
             }
         })
         .await;
-        let again = match first {
+        let later = match first {
             Some(Ok(answer)) => return Ok(answer),
-            Some(Err(again)) => Some(again),
-            None => None,
+            Some(Err(again)) => Err(again),
+            None => Ok(later),
         };
-        Box::pin(self.await_long(later, again, job)).await
+        Box::pin(self.await_long(later, job, queue)).await
     }
 
-    /// As [`Driver::await_answer`], for one that is not there yet or has to be asked for again.
+    /// As [`Driver::await_answer`], for one that is not there yet or has to be asked for again. The
+    /// answers behind it that come meanwhile are counted.
     async fn await_long(
         &mut self,
-        mut later: S::Later,
-        again: Option<S::Again>,
+        later: Result<S::Later, S::Again>,
         job: &Job<'_>,
+        queue: &mut Queue<'_, S::Later>,
     ) -> io::Result<S::Answer> {
         let (shared, overlay) = (self.shared, self.guard.overlay());
-        let answer = async {
-            let again = match again {
-                Some(again) => again,
-                None => match (&mut later).await {
+        let mut answer = pin!(async {
+            let again = match later {
+                Ok(later) => match later.await {
                     Ok(answer) => return answer,
                     Err(again) => again,
                 },
+                Err(again) => again,
             };
             match overlay {
                 None => shared.service.again(job, again).await,
                 Some(it) => overlay::again(&*shared.service, it, job, again).await,
             }
-        };
-        tokio::pin!(answer);
-        if !self.out.is_empty() && self.acks.count() == 0 {
-            if let Ok(answer) = timeout(SEND_DELAY, &mut answer).await {
+        });
+        let may_send = !self.out.is_empty() && self.acks.count() == 0;
+        if (may_send || queue.in_flight() > 0)
+            && let Ok(answer) = timeout(SEND_DELAY, &mut answer).await
+        {
+            return Ok(answer);
+        }
+        if may_send {
+            let (mut came, held) = (None, queue.held_len());
+            let mut take_answers = |cx: &mut Context<'_>| {
+                let mut taken = queue.take_answers(cx);
+                if came.is_none()
+                    && let Poll::Ready(answer) = answer.as_mut().poll(cx)
+                {
+                    taken += held_len(&answer.outcome());
+                    came = Some(answer);
+                }
+                taken
+            };
+            self.write_out(held, &mut take_answers).await?;
+            if let Some(answer) = came {
                 return Ok(answer);
             }
-            self.write_out().await?;
         }
-        tokio::select! {
-            biased;
-            answer = &mut answer => Ok(answer),
-            () = self.connection.socket.broken() => {
-                Err(io::Error::from(io::ErrorKind::ConnectionReset))
+        let (memory, connection) = (&shared.memory, self.connection);
+        let mut broken = pin!(connection.socket.broken());
+        let mut held = None;
+        poll_fn(|cx| {
+            if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
+                return Poll::Ready(Ok(answer));
             }
-        }
+            let taken = queue.take_answers(cx);
+            let held_len = queue.held_len();
+            if held_len > 0 {
+                let before = || memory.hold_unsent(shared, connection, held_len - taken);
+                let held = held.get_or_insert_with(before);
+                if taken > 0 {
+                    held.grow(taken);
+                }
+                if held.poll_cut_off(cx).is_ready() {
+                    return Poll::Ready(Err(io::Error::from(io::ErrorKind::ConnectionAborted)));
+                }
+            }
+            let reset = || Err(io::Error::from(io::ErrorKind::ConnectionReset));
+            broken.as_mut().poll(cx).map(|()| reset())
+        })
+        .await
     }
 }

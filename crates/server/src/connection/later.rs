@@ -5,15 +5,20 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use fonn_proto::outcome::Stored;
 use fonn_proto::request::Reply;
 use fonn_proto::{Command, Out, Outcome, Redirects, Space};
 
 use super::replies::Late;
+use crate::service::Answered;
 
-/// Commands in flight on one connection at most.
-const COMMANDS_MAX: usize = 1024;
+/// Commands in flight on one connection at most. It is a small part of what a router or member may
+/// have under way at another one, which has to do for all its clients.
+const COMMANDS_MAX: usize = 256;
 
 /// What the answers to commands in flight may come to in bytes, as far as earlier answers tell.
 const BYTES_EXPECTED_MAX: usize = 4 * 1024 * 1024;
@@ -48,29 +53,43 @@ impl Window {
 
     /// An answer has come: large ones are expected at once, small ones by and by.
     pub fn note(&mut self, outcome: &Outcome<'_>) {
-        let len = match outcome {
-            Outcome::Hit(hit) => hit.value.as_slice().len(),
-            _ => 0,
-        };
+        let len = held_len(outcome);
         self.len_expected = len.max(self.len_expected - self.len_expected / 8);
     }
 }
 
 /// What came of a command so far.
-pub(super) enum Answer<L> {
+pub(super) enum Answer<L: Future> {
+    /// An outcome that has to wait for those before it.
     Ready(Outcome<'static>),
     Coming(L),
+    Came(L::Output),
 }
 
-impl<L> Answer<L> {
-    /// An outcome that may have to wait for those before it.
-    pub fn ready(outcome: Outcome<'_>) -> Self {
-        Self::Ready(outcome.into_owned())
+impl<A: Answered, G, L: Future<Output = Result<A, G>>> Answer<L> {
+    /// Bytes of values in it.
+    fn held_len(&self) -> usize {
+        match self {
+            Self::Ready(outcome) => held_len(outcome),
+            Self::Came(Ok(answer)) => held_len(&answer.outcome()),
+            Self::Coming(_) | Self::Came(Err(_)) => 0,
+        }
+    }
+}
+
+/// Bytes of values in an outcome.
+pub(super) fn held_len(outcome: &Outcome<'_>) -> usize {
+    match outcome {
+        Outcome::Hit(hit) => hit.value.as_slice().len(),
+        Outcome::Stored(Stored { previous, .. }) | Outcome::NotStored(previous) => {
+            previous.as_ref().map_or(0, Bytes::len)
+        }
+        _ => 0,
     }
 }
 
 /// A command in flight.
-pub(super) struct Begun<'c, L> {
+pub(super) struct Begun<'c, L: Future> {
     pub space: Space,
     pub command: Command<'c>,
     pub answer: Answer<L>,
@@ -99,24 +118,27 @@ struct Request<'c> {
 }
 
 /// Requests that wait for answers, in order.
-pub(super) struct Queue<'c, L> {
+pub(super) struct Queue<'c, L: Future> {
     requests: VecDeque<Request<'c>>,
     /// The commands of all of them.
     commands: VecDeque<Begun<'c, L>>,
     /// What their keys hash to, and whether they may change anything.
     keys: VecDeque<u64>,
     writes: usize,
+    /// Bytes of values in the answers that have come.
+    held_len: usize,
     aside: Out,
     aside_late: VecDeque<Late>,
 }
 
-impl<'c, L> Queue<'c, L> {
+impl<'c, A: Answered, G, L: Future<Output = Result<A, G>> + Unpin> Queue<'c, L> {
     pub fn new() -> Self {
         Self {
             requests: VecDeque::new(),
             commands: VecDeque::new(),
             keys: VecDeque::new(),
             writes: 0,
+            held_len: 0,
             aside: Out::new(),
             aside_late: VecDeque::new(),
         }
@@ -137,6 +159,26 @@ impl<'c, L> Queue<'c, L> {
     /// Commands in flight.
     pub fn in_flight(&self) -> usize {
         self.commands.len()
+    }
+
+    /// Bytes of values in the answers that have come and are not worded.
+    pub fn held_len(&self) -> usize {
+        self.held_len
+    }
+
+    /// Takes the answers that have come, and has the task woken for the others. Returns how many
+    /// bytes of values are in these.
+    pub fn take_answers(&mut self, cx: &mut Context<'_>) -> usize {
+        let before = self.held_len;
+        for begun in &mut self.commands {
+            if let Answer::Coming(later) = &mut begun.answer
+                && let Poll::Ready(came) = Pin::new(later).poll(cx)
+            {
+                begun.answer = Answer::Came(came);
+                self.held_len += begun.answer.held_len();
+            }
+        }
+        self.held_len - before
     }
 
     /// Where requests are worded that are answered at once while others wait.
@@ -186,6 +228,7 @@ impl<'c, L> Queue<'c, L> {
         if let Some(request) = self.requests.back_mut() {
             request.waiting += 1;
             self.writes += usize::from(changes(&begun.command));
+            self.held_len += begun.answer.held_len();
             self.keys.push_back(key_hash(begun.space, &begun.command));
             self.commands.push_back(begun);
         }
@@ -209,6 +252,7 @@ impl<'c, L> Queue<'c, L> {
         let begun = self.commands.pop_front()?;
         self.keys.pop_front();
         self.writes -= usize::from(changes(&begun.command));
+        self.held_len -= begun.answer.held_len();
         Some(begun)
     }
 

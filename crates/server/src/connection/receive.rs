@@ -296,7 +296,7 @@ impl<'c, S: Service> Driver<'c, S> {
             let chunk = input.take();
             let parsed = Box::pin(self.process(&chunk, 0)).await?;
             input.restore(chunk, parsed.consumed);
-            self.send().await?;
+            self.send(None).await?;
             if parsed.consumed > 0 && !parsed.close {
                 return Ok((parsed.need, parsed.skip));
             }

@@ -1,7 +1,10 @@
 //! The sending side of a connection: waits for the writes that replies promise, words the failures,
 //! and sends.
 
+use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
+use std::task::Context;
 use std::time::{Duration, Instant};
 
 use fonn_proto::request::{LateReply, Reply};
@@ -10,6 +13,7 @@ use tokio::time::timeout;
 
 use super::later::Queue;
 use super::{Current, Driver, stalled};
+use crate::memory::UnsentGuard;
 use crate::pool::POOLED_LEN;
 use crate::service::{Acks as _, Event, Service};
 
@@ -53,7 +57,7 @@ impl<M> Batch<M> {
     }
 }
 
-impl<S: Service> Driver<'_, S> {
+impl<'c, S: Service> Driver<'c, S> {
     pub(super) fn begin_request(&mut self, queue: &mut Queue<'_, S::Later>) {
         let is_aside = !queue.is_empty();
         self.current = Current {
@@ -63,8 +67,7 @@ impl<S: Service> Driver<'_, S> {
                 false => self.out.position(),
             },
             is_aside,
-            is_late: false,
-            is_last: false,
+            ..Current::default()
         };
     }
 
@@ -111,17 +114,20 @@ impl<S: Service> Driver<'_, S> {
             self.late.clear();
             self.current.acks_before = 0;
         }
-        self.write_out().await
+        self.write_out_beside(queue).await
     }
 
-    /// Waits for the writes of the batch, then sends its replies.
-    pub(super) async fn send(&mut self) -> io::Result<()> {
+    /// Waits for the writes of the batch, then sends its replies. `queue` is what is in flight.
+    pub(super) async fn send(&mut self, queue: Option<&mut Queue<'_, S::Later>>) -> io::Result<()> {
         if self.acks.count() > 0 {
             let failures = self.acks.wait().await;
             self.replace_failed(&failures)?;
         }
         self.late.clear();
-        self.write_out().await?;
+        match queue {
+            Some(queue) => self.write_out_beside(queue).await?,
+            None => self.write_out(0, &mut |_| 0).await?,
+        }
         let requests = std::num::NonZeroU64::new(self.batch.requests);
         if let Some(requests) = requests {
             let now = Instant::now();
@@ -161,7 +167,29 @@ impl<S: Service> Driver<'_, S> {
         }
     }
 
-    pub(super) async fn write_out(&mut self) -> io::Result<()> {
+    /// Counts bytes that are held for the client until it has read more.
+    pub(super) fn hold_unsent(&self, bytes: usize) -> UnsentGuard<'c, S> {
+        let (shared, connection) = (self.shared, self.connection);
+        shared.memory.hold_unsent(shared, connection, bytes)
+    }
+
+    /// Sends what is composed. While the client does not read, the answers of `queue` are taken as
+    /// they come, and counted for this connection.
+    pub(super) async fn write_out_beside(
+        &mut self,
+        queue: &mut Queue<'_, S::Later>,
+    ) -> io::Result<()> {
+        let held = queue.held_len();
+        self.write_out(held, &mut |cx| queue.take_answers(cx)).await
+    }
+
+    /// Sends what is composed. While the client does not read, `take_answers` takes what comes
+    /// meanwhile and returns its length, which is counted; `held` bytes have come before.
+    pub(super) async fn write_out(
+        &mut self,
+        mut held: usize,
+        take_answers: &mut (dyn FnMut(&mut Context<'_>) -> usize + Send),
+    ) -> io::Result<()> {
         self.count_hits();
         if self.out.is_empty() {
             return Ok(());
@@ -187,12 +215,19 @@ impl<S: Service> Driver<'_, S> {
                     if self.scratch.capacity() > POOLED_LEN {
                         self.scratch = Vec::new();
                     }
-                    if unsent.is_none() {
-                        let (memory, bytes) = (&self.shared.memory, self.out.len() + allocated);
-                        unsent = Some(memory.hold_unsent(self.shared, self.connection, bytes));
-                    }
-                    let stall_max = self.shared.tuning.stall_max;
-                    match timeout(stall_max, self.connection.socket.writable()).await {
+                    let bytes = self.out.len() + allocated + held;
+                    let unsent = unsent.get_or_insert_with(|| self.hold_unsent(bytes));
+                    let writable = self.connection.socket.writable();
+                    let mut writable = pin!(timeout(self.shared.tuning.stall_max, writable));
+                    let is_writable = poll_fn(|cx| {
+                        let taken = take_answers(cx);
+                        if taken > 0 {
+                            held += taken;
+                            unsent.grow(taken);
+                        }
+                        writable.as_mut().poll(cx)
+                    });
+                    match is_writable.await {
                         Ok(result) => result?,
                         Err(_) => return Err(stalled("the client does not read its replies")),
                     }

@@ -7,13 +7,15 @@ use std::time::{Duration, Instant};
 use fonn_base::metrics::Metrics;
 use fonn_proto::outcome::Stored;
 use fonn_proto::peer::hello::Hello;
-use fonn_proto::peer::{Envelope, HEAD_LEN, Refusal, Reply, Request};
+use fonn_proto::peer::{Envelope, HEAD_LEN, Kind, Refusal, Reply, Request, Step, next};
 use fonn_proto::{Command, Delete, ExpirySpec, Failure, Get, Out, Outcome, ServerCommand, Store};
 use fonn_rpc::{Answer, Client, Options, PeerMetrics, Pending, Timing};
 use std::io::{Read, Write};
+use std::task::{Context, Waker};
 
 use crate::tests::fake::Manner;
 use crate::tests::{PATIENCE, Running, until};
+use crate::{Budget as _, Event, Service as _};
 
 fn client(running: &Running) -> Client {
     let options = Options::new(running.address(), "router");
@@ -185,9 +187,12 @@ async fn server_commands_are_executed_and_what_is_not_spoken_is_refused() {
     let count = count.await.unwrap();
     let expected = fonn_proto::request::ServerOutcome::Integer(1);
     assert_eq!(count.reply().unwrap(), Reply::Server(expected));
-    let fetch = ask(&client, &Request::Fetch { key: b"k" }).await.unwrap();
-    let expected = Reply::Refused(Refusal::Unsupported);
-    assert_eq!(fetch.reply().unwrap(), expected);
+    let settings = ServerCommand::ConfigSet(vec![(b"log", b"debug")]);
+    for request in [Request::Fetch { key: b"k" }, Request::Server(settings)] {
+        let answer = ask(&client, &request).await.unwrap();
+        let expected = Reply::Refused(Refusal::Unsupported);
+        assert_eq!(answer.reply().unwrap(), expected, "{request:?}");
+    }
 }
 
 /// A peer that is not ours, byte by byte.
@@ -243,7 +248,7 @@ fn work_is_bounded_and_dropped_with_its_connection() {
     let running = Running::start(Manner::Held);
     let mut stream = raw(&running);
     let mut sender = stream.try_clone().unwrap();
-    let count = 5000;
+    let count = 3 * super::WORKS_MAX;
     let writer = std::thread::spawn(move || {
         for number in 0..count {
             let key = format!("key-{number}");
@@ -273,6 +278,74 @@ fn work_is_bounded_and_dropped_with_its_connection() {
         service.release(usize::MAX);
         service.in_flight() == 0 && running.shared().registry.is_empty()
     });
+}
+
+/// Reads so many replies; returns how many of them are misses.
+fn read_replies(stream: &mut std::net::TcpStream, count: usize) -> usize {
+    let (mut input, mut part) = (Vec::new(), vec![0; 1 << 16]);
+    let (mut replies, mut misses) = (0, 0);
+    while replies < count {
+        if let Step::Frame { head, body, len } = next(Kind::Reply, &input, u32::MAX).unwrap() {
+            let reply = Reply::decode(&head, body, None).unwrap();
+            misses += usize::from(reply == Reply::Outcome(Outcome::Miss));
+            replies += 1;
+            input.drain(..len);
+        } else {
+            let len = stream.read(&mut part).unwrap();
+            assert!(len > 0, "it ended after {replies} replies");
+            input.extend_from_slice(&part[..len]);
+        }
+    }
+    misses
+}
+
+/// More replies than the kernel takes while they are not read, each of about 1 MB.
+const UNREAD: usize = 40;
+
+/// A peer that asked for [`UNREAD`] replies, behind `first`, and does not read them.
+fn unread(running: &Running, first: &[u8]) -> std::net::TcpStream {
+    running.service().put(b"hot", vec![b'v'; 1_000_000]);
+    let mut stream = raw(running);
+    let gets = frame(&get(b"hot")).repeat(UNREAD);
+    stream.write_all(&[first, &gets].concat()).unwrap();
+    until("the peer is blocked", || {
+        running.shared().unsent_bytes() > 0
+    });
+    stream
+}
+
+#[test]
+fn work_goes_on_while_the_peer_does_not_read_and_is_answered_when_it_does() {
+    let running = Running::start(Manner::Held);
+    let mut stream = unread(&running, &frame(&get(b"cold")));
+    until("it is begun", || running.service().release(1) == 1);
+    until("it is done", || running.service().in_flight() == 0);
+    assert_eq!(read_replies(&mut stream, UNREAD + 1), 1);
+}
+
+#[test]
+fn a_peer_that_reads_slowly_is_not_cut_off_before_one_that_reads_nothing() {
+    let running = Running::start(Manner::AtOnce);
+    let mut stream = unread(&running, &[]);
+    let shared = running.shared();
+    let _other = running.connect();
+    until("the other is there", || shared.registry.list().len() == 2);
+    let other = shared.registry.get(shared.registry.list()[1].id).unwrap();
+    let reads_nothing = shared.memory.hold_unsent(shared, &other, 40 << 20);
+    let written = running.service().counted(Event::BytesWritten);
+    let mut some = vec![0; 8_000_000];
+    stream.read_exact(&mut some).unwrap();
+    until("more is sent", || {
+        running.service().counted(Event::BytesWritten) > written
+    });
+    // One byte too much.
+    let left = running.service().budget().bytes_max() - shared.unsent_bytes();
+    let _more = shared.memory.hold_unsent(shared, &other, left + 1);
+    let noop = Context::from_waker(Waker::noop());
+    assert!(reads_nothing.poll_cut_off(&noop).is_ready());
+    // It can be read to the end.
+    let end = UNREAD * 1_000_000 - some.len();
+    stream.read_exact(&mut vec![0; end]).unwrap();
 }
 
 #[test]

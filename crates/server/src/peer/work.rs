@@ -190,9 +190,10 @@ impl Owned {
                 let client = Client {
                     id: connection.id,
                     peer: &connection.peer,
-                    local: connection.local_for(&command),
+                    // Only clients ask about addresses.
+                    local: None,
                     space,
-                    is_routed: true,
+                    routed_by: Some(self.head.envelope.epoch),
                     is_confined: false,
                     base: None,
                     writer: self.head.envelope.writer,
@@ -206,7 +207,8 @@ impl Owned {
                         Ok(outcome) => outcome,
                         Err(_) => {
                             service.count(Event::Busy, 1);
-                            ServerOutcome::Failed(Failure::Busy)
+                            // A write may have been carried out.
+                            ServerOutcome::Failed(Failure::Unavailable)
                         }
                     },
                 };

@@ -1,5 +1,6 @@
 use fonn_auth::testing::{PASSWORD, directory};
-use fonn_proto::{Batch, BatchStep, Delete, ExpirySpec, Get, Store, Transfer};
+use fonn_proto::session::{Dialect, Session};
+use fonn_proto::{Batch, BatchStep, Delete, ExpirySpec, Get, Limits, Step, Transfer};
 use smallvec::smallvec;
 
 use super::*;
@@ -53,26 +54,31 @@ async fn a_password_that_came_is_to_be_overwritten_once_whether_or_not_it_was_ri
     assert!(!guard.took_password());
 }
 
-/// A value is no login only because it comes first.
-#[test]
-fn a_login_of_the_text_protocol_is_short() {
+/// Whether a store that begins so logs in a user, if its value has `len` bytes.
+fn is_login(line: &str, len: usize) -> bool {
     let users = Authenticator::new(directory(&[("ci", "read")])).unwrap();
     let security = Security {
         users: Some(Arc::new(users)),
         ..Security::default()
     };
     let guard = Guard::new(&security, "10.0.0.1:1");
-    for (len, is_login) in [(TEXT_LOGIN_LEN_MAX, true), (TEXT_LOGIN_LEN_MAX + 1, false)] {
-        let value = [b"ci ", &vec![b'x'; len - 3][..]].concat();
-        let body = body(Command::Store(Store::set(
-            b"k",
-            &value,
-            0,
-            ExpirySpec::Never,
-        )));
-        let login = guard.credentials(Dialect::Text, &body);
-        assert_eq!(login.is_some(), is_login, "{len}");
-    }
+    let request = format!("{line} {len}\r\nci {}\r\n", "x".repeat(len - 3));
+    let limits = Limits {
+        value_len_max: 1 << 20,
+    };
+    let mut session = Session::new(Dialect::Text, limits, 1);
+    let Step::Request { request, .. } = session.parse(request.as_bytes()) else {
+        panic!("no request");
+    };
+    guard.credentials(&request.body, &request.reply).is_some()
+}
+
+/// A value is no login only because it comes first.
+#[test]
+fn a_login_of_the_text_protocol_is_short_and_no_meta_command() {
+    assert!(is_login("set k 0 0", TEXT_LOGIN_LEN_MAX));
+    assert!(!is_login("set k 0 0", TEXT_LOGIN_LEN_MAX + 1));
+    assert!(!is_login("ms k", 20));
 }
 
 #[test]
@@ -101,7 +107,6 @@ fn readers_change_nothing() {
             Command::Delete(Delete::new(b"b"))
         ]),
         Body::Server(flush),
-        Body::Server(ServerCommand::StoreAllIfNone(vec![(b"a", b"b")])),
         Body::Queued(smallvec![Command::Delete(Delete::new(b"k"))]),
         batch(BatchStep::Command(Command::Delete(Delete::new(b"k")))),
         batch(BatchStep::Transfer(copy)),

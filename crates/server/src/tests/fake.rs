@@ -250,6 +250,17 @@ impl Fake {
         self.counts[event as usize].load(Ordering::SeqCst)
     }
 
+    /// Has up to `count` of those that are held executed, the newest first.
+    pub fn release_last(&self, count: usize) -> usize {
+        let mut store = self.store.lock();
+        let count = count.min(store.held.len());
+        for _ in 0..count {
+            let last = store.held.len() - 1;
+            store.answer(last);
+        }
+        count
+    }
+
     /// Has up to `count` of those that are held executed, the oldest first.
     pub fn release(&self, count: usize) -> usize {
         let mut store = self.store.lock();

@@ -64,6 +64,20 @@ fn gets_are_answered_while_logins_wait_for_the_thread_that_hashes() {
 }
 
 #[test]
+fn a_meta_set_before_the_login_is_answered_and_no_login() {
+    let users = Authenticator::new(directory(&[("ci", "read-write")]));
+    let security = Security {
+        users: Some(Arc::new(users.unwrap())),
+        ..Security::default()
+    };
+    let running = Running::protected(Manner::AtOnce, security);
+    let mut client = running.connect();
+    client.write_all(b"ms k 11\r\nci password\r\n").unwrap();
+    expect(&mut client, b"CLIENT_ERROR unauthenticated\r\n");
+    assert_eq!(running.service().counted(Event::AuthFailed), 0);
+}
+
+#[test]
 fn a_set_that_is_refused_for_its_size_removes_the_old_value_only_where_the_user_may_write() {
     let users = Authenticator::new(directory(&[("ci", "read-write"), ("dev", "read")]));
     let security = Security {

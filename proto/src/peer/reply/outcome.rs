@@ -1,9 +1,9 @@
 //! Outcomes of commands, field by field.
 
+use crate::Outcome;
 use crate::outcome::{Hit, Number, Stored, Value};
 use crate::peer::DecodeError;
-use crate::peer::field::{Flags, Reader, Writer, bit, failure, failure_code, text};
-use crate::{Moved, Outcome};
+use crate::peer::field::{Flags, NOT_SENT, Reader, Writer, bit, failure, failure_code};
 
 const HIT: u8 = 0x01;
 const MISS: u8 = 0x02;
@@ -17,7 +17,6 @@ const NUMBER: u8 = 0x09;
 const NOT_A_NUMBER: u8 = 0x0a;
 const OVERFLOW: u8 = 0x0b;
 const FAILED: u8 = 0x0c;
-const MOVED: u8 = 0x0d;
 
 /// Flags of `HIT`.
 mod hit {
@@ -72,11 +71,8 @@ pub(super) fn write<'v>(outcome: &'v Outcome<'_>, writer: &mut Writer<'_>) -> (u
         Outcome::NotANumber => (NOT_A_NUMBER, 0, nothing),
         Outcome::Overflow => (OVERFLOW, 0, nothing),
         Outcome::Failed(failure) => (FAILED, failure_code(*failure), nothing),
-        Outcome::Moved(moved) => {
-            writer.u16(moved.slot);
-            writer.u16(moved.port);
-            (MOVED, 0, Value::Copied(moved.host.as_bytes()))
-        }
+        // Members carry out for each other what clients are redirected for.
+        Outcome::Moved(_) => (NOT_SENT, 0, nothing),
     }
 }
 
@@ -146,11 +142,6 @@ pub(super) fn read<'a>(
         NOT_A_NUMBER => Outcome::NotANumber,
         OVERFLOW => Outcome::Overflow,
         FAILED => Outcome::Failed(failure(flags.number(u16::MAX))?),
-        MOVED => Outcome::Moved(Moved {
-            slot: reader.u16("slot")?,
-            port: reader.u16("port")?,
-            host: text(reader.rest(), "host")?,
-        }),
         opcode => return Err(DecodeError::UnknownOpcode(opcode)),
     })
 }

@@ -1,29 +1,24 @@
 //! Outcomes of commands about the whole store, field by field.
+//!
+//! The others answer commands that no process sends to another.
 
-use std::sync::Arc;
-
-use super::{cluster, outcome};
+use super::outcome;
 use crate::Outcome;
 use crate::outcome::Value;
-use crate::peer::field::{Flags, Reader, Writer, bit, failure, failure_code, text};
+use crate::peer::field::{Flags, NOT_SENT, Reader, Writer, bit, failure, failure_code};
 use crate::peer::{DecodeError, TooLong};
 use crate::request::ServerOutcome;
 
 const DONE: u8 = 0x20;
 const PAIRS: u8 = 0x21;
-const TEXT: u8 = 0x22;
 const INTEGER: u8 = 0x23;
 const SCAN: u8 = 0x24;
 const KEY: u8 = 0x25;
 const INVALID_CURSOR: u8 = 0x26;
-const WRONG_PASSWORD: u8 = 0x27;
-const AUTH_NOT_CONFIGURED: u8 = 0x28;
 const FAILED: u8 = 0x29;
-const CLUSTER: u8 = 0x2a;
 const OUTCOMES: u8 = 0x2b;
 const CHANGED: u8 = 0x2c;
 const CROSS_SLOT: u8 = 0x2d;
-const INVALID: u8 = 0x2e;
 
 /// Flag of `KEY`: there is one.
 const PRESENT: u16 = 1;
@@ -42,7 +37,6 @@ pub(super) fn write<'v>(
             }
             (PAIRS, 0, nothing)
         }
-        ServerOutcome::Text(text) => (TEXT, 0, Value::Copied(text.as_bytes())),
         ServerOutcome::Integer(number) => {
             writer.u64(number.cast_unsigned());
             (INTEGER, 0, nothing)
@@ -63,12 +57,6 @@ pub(super) fn write<'v>(
             )
         }
         ServerOutcome::InvalidCursor => (INVALID_CURSOR, 0, nothing),
-        ServerOutcome::WrongPassword => (WRONG_PASSWORD, 0, nothing),
-        ServerOutcome::AuthNotConfigured => (AUTH_NOT_CONFIGURED, 0, nothing),
-        ServerOutcome::Cluster(view) => {
-            cluster::write(view, writer)?;
-            (CLUSTER, 0, nothing)
-        }
         ServerOutcome::Outcomes(outcomes) => {
             for outcome in outcomes {
                 writer.nested(|writer| Ok(outcome::write(outcome, writer)))?;
@@ -77,8 +65,12 @@ pub(super) fn write<'v>(
         }
         ServerOutcome::Changed => (CHANGED, 0, nothing),
         ServerOutcome::CrossSlot => (CROSS_SLOT, 0, nothing),
-        ServerOutcome::Invalid(why) => (INVALID, 0, Value::Copied(why.as_bytes())),
         ServerOutcome::Failed(failure) => (FAILED, failure_code(*failure), nothing),
+        ServerOutcome::Text(_)
+        | ServerOutcome::WrongPassword
+        | ServerOutcome::AuthNotConfigured
+        | ServerOutcome::Cluster(_)
+        | ServerOutcome::Invalid(_) => (NOT_SENT, 0, nothing),
     })
 }
 
@@ -90,7 +82,6 @@ pub(super) fn read(
     Ok(match opcode {
         DONE => ServerOutcome::Done,
         PAIRS => ServerOutcome::Pairs(reader.list(|it| Ok((it.text("name")?, it.text("value")?)))?),
-        TEXT => ServerOutcome::Text(text(reader.rest(), "text")?),
         INTEGER => ServerOutcome::Integer(reader.u64("number")?.cast_signed()),
         SCAN => ServerOutcome::Scan {
             cursor: reader.u64("cursor")?,
@@ -98,9 +89,6 @@ pub(super) fn read(
         },
         KEY => ServerOutcome::Key(flags.has(PRESENT).then(|| reader.rest().to_vec())),
         INVALID_CURSOR => ServerOutcome::InvalidCursor,
-        WRONG_PASSWORD => ServerOutcome::WrongPassword,
-        AUTH_NOT_CONFIGURED => ServerOutcome::AuthNotConfigured,
-        CLUSTER => ServerOutcome::Cluster(Arc::new(cluster::read(reader)?)),
         OUTCOMES => ServerOutcome::Outcomes(reader.list(|it| {
             it.nested(|opcode, flags, reader| {
                 outcome::read(opcode, flags, reader).map(Outcome::into_owned)
@@ -108,7 +96,6 @@ pub(super) fn read(
         })?),
         CHANGED => ServerOutcome::Changed,
         CROSS_SLOT => ServerOutcome::CrossSlot,
-        INVALID => ServerOutcome::Invalid(text(reader.rest(), "reason")?),
         FAILED => ServerOutcome::Failed(failure(flags.number(u16::MAX))?),
         opcode => return Err(DecodeError::UnknownOpcode(opcode)),
     })

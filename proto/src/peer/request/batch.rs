@@ -7,9 +7,11 @@ use crate::peer::field::{Flags, Reader, Writer, bit};
 use crate::peer::{DecodeError, TooLong};
 use crate::{Base, Command, Space};
 
-/// Flags of a batch: reads go through to another space; keys there lack the prefix of an overlay.
+/// Flags of a batch: reads go through to another space; keys there lack the prefix of an overlay;
+/// no key may have an entry.
 const BASE: u16 = 1;
 const OVERLAY: u16 = 2;
+const ALL_ABSENT: u16 = 4;
 
 /// An element that is no command on one key.
 const WATCHED: u8 = 0x60;
@@ -35,7 +37,9 @@ pub(super) fn write(batch: &Batch<'_>, writer: &mut Writer<'_>) -> Result<u16, T
         })?;
     }
     let is_of_overlay = batch.base.is_some_and(|base| base.prefix_len > 0);
-    Ok(bit(batch.base.is_some(), BASE) | bit(is_of_overlay, OVERLAY))
+    Ok(bit(batch.base.is_some(), BASE)
+        | bit(is_of_overlay, OVERLAY)
+        | bit(batch.all_absent, ALL_ABSENT))
 }
 
 fn write_watched<'v>(watched: &Watched<'v>, writer: &mut Writer<'_>) -> (u8, u16, Value<'v>) {
@@ -75,6 +79,7 @@ pub(super) fn read<'a>(
             true => Base::of_overlay(Space(space)),
             false => Base::of(Space(space)),
         }),
+        all_absent: flags.has(ALL_ABSENT),
         ..Batch::default()
     };
     for element in reader.list(|it| it.nested(read_element))? {

@@ -1,28 +1,21 @@
 //! Commands about the whole store, field by field.
+//!
+//! The others are for clients alone: no process sends them to another.
 
 use super::batch;
 use crate::ServerCommand;
 use crate::outcome::Value;
-use crate::peer::field::{Flags, Reader, Writer, bit};
+use crate::peer::field::{Flags, NOT_SENT, Reader, Writer, bit};
 use crate::peer::{DecodeError, TooLong};
 use crate::placement::SLOT_COUNT;
 use crate::request::StatsKind;
 
 const FLUSH: u8 = 0x20;
 const STATS: u8 = 0x21;
-const INFO: u8 = 0x22;
-const CONFIG_GET: u8 = 0x23;
 const COUNT: u8 = 0x24;
 const SCAN: u8 = 0x25;
 const RANDOM_KEY: u8 = 0x26;
-const STORE_ALL_IF_NONE: u8 = 0x27;
-const CLIENT_INFO: u8 = 0x28;
-const AUTH: u8 = 0x29;
-const CLUSTER_VIEW: u8 = 0x2a;
 const COUNT_IN_SLOT: u8 = 0x2b;
-const CONFIG_SET: u8 = 0x2c;
-const TIME: u8 = 0x2d;
-const KEYS: u8 = 0x2e;
 const ATOMIC: u8 = 0x2f;
 
 /// Flag of `FLUSH`.
@@ -32,12 +25,9 @@ const ALL_DATABASES: u16 = 1;
 const PATTERN: u16 = 1;
 
 /// The number of each on the wire, in the flags of `STATS`.
-const STATS_KINDS: [(u16, StatsKind); 7] = [
+const STATS_KINDS: [(u16, StatsKind); 4] = [
     (0, StatsKind::General),
     (1, StatsKind::Items),
-    (2, StatsKind::Settings),
-    (3, StatsKind::Connections),
-    (4, StatsKind::Empty),
     (5, StatsKind::Reset),
     (6, StatsKind::Namespace),
 ];
@@ -55,22 +45,10 @@ pub(super) fn write<'v>(
             writer.u32(*delay_s);
             (FLUSH, bit(*all_databases, ALL_DATABASES), nothing)
         }
-        ServerCommand::Stats(kind) => {
-            let row = STATS_KINDS.iter().find(|(_, it)| it == kind);
-            (STATS, row.map_or(0, |(number, _)| *number), nothing)
-        }
-        ServerCommand::Info(sections) => {
-            for section in sections {
-                writer.long(section.as_bytes(), "a section")?;
-            }
-            (INFO, 0, nothing)
-        }
-        ServerCommand::ConfigGet(patterns) => {
-            for pattern in patterns {
-                writer.long(pattern, "a pattern")?;
-            }
-            (CONFIG_GET, 0, nothing)
-        }
+        ServerCommand::Stats(kind) => match STATS_KINDS.iter().find(|(_, it)| it == kind) {
+            Some((number, _)) => (STATS, *number, nothing),
+            None => (NOT_SENT, 0, nothing),
+        },
         ServerCommand::Count => (COUNT, 0, nothing),
         ServerCommand::Scan {
             cursor,
@@ -83,33 +61,19 @@ pub(super) fn write<'v>(
             (SCAN, flags, Value::Copied(pattern.unwrap_or_default()))
         }
         ServerCommand::RandomKey => (RANDOM_KEY, 0, nothing),
-        ServerCommand::StoreAllIfNone(pairs) => {
-            for (key, value) in pairs {
-                writer.long(key, "a key")?;
-                writer.long(value, "a value")?;
-            }
-            (STORE_ALL_IF_NONE, 0, nothing)
-        }
-        ServerCommand::ClientInfo => (CLIENT_INFO, 0, nothing),
-        ServerCommand::Auth { user, password } => {
-            writer.long(user, "a user's name")?;
-            (AUTH, 0, Value::Copied(password))
-        }
-        ServerCommand::ClusterView => (CLUSTER_VIEW, 0, nothing),
         ServerCommand::CountInSlot(slot) => {
             writer.u16(*slot);
             (COUNT_IN_SLOT, 0, nothing)
         }
-        ServerCommand::ConfigSet(pairs) => {
-            for (name, value) in pairs {
-                writer.long(name, "a name")?;
-                writer.long(value, "a value")?;
-            }
-            (CONFIG_SET, 0, nothing)
-        }
-        ServerCommand::Time => (TIME, 0, nothing),
-        ServerCommand::Keys(pattern) => (KEYS, 0, Value::Copied(pattern)),
         ServerCommand::Atomic(batch) => (ATOMIC, batch::write(batch, writer)?, nothing),
+        ServerCommand::Info(_)
+        | ServerCommand::ConfigGet(_)
+        | ServerCommand::ConfigSet(_)
+        | ServerCommand::Time
+        | ServerCommand::Keys(_)
+        | ServerCommand::ClientInfo
+        | ServerCommand::Auth { .. }
+        | ServerCommand::ClusterView => (NOT_SENT, 0, nothing),
     })
 }
 
@@ -128,8 +92,6 @@ pub(super) fn read<'a>(
             let row = STATS_KINDS.iter().find(|(it, _)| *it == number);
             ServerCommand::Stats(row.ok_or_else(|| flags.meaningless())?.1)
         }
-        INFO => ServerCommand::Info(reader.list(|it| it.text("section"))?),
-        CONFIG_GET => ServerCommand::ConfigGet(reader.list(|it| it.long("pattern"))?),
         COUNT => ServerCommand::Count,
         SCAN => ServerCommand::Scan {
             cursor: reader.u64("cursor")?,
@@ -137,15 +99,6 @@ pub(super) fn read<'a>(
             pattern: flags.has(PATTERN).then(|| reader.rest()),
         },
         RANDOM_KEY => ServerCommand::RandomKey,
-        STORE_ALL_IF_NONE => ServerCommand::StoreAllIfNone(
-            reader.list(|it| Ok((it.long("key")?, it.long("value")?)))?,
-        ),
-        CLIENT_INFO => ServerCommand::ClientInfo,
-        AUTH => ServerCommand::Auth {
-            user: reader.long("user")?,
-            password: reader.rest(),
-        },
-        CLUSTER_VIEW => ServerCommand::ClusterView,
         COUNT_IN_SLOT => {
             let slot = reader.u16("slot")?;
             if slot >= SLOT_COUNT {
@@ -156,11 +109,6 @@ pub(super) fn read<'a>(
             }
             ServerCommand::CountInSlot(slot)
         }
-        CONFIG_SET => {
-            ServerCommand::ConfigSet(reader.list(|it| Ok((it.long("name")?, it.long("value")?)))?)
-        }
-        TIME => ServerCommand::Time,
-        KEYS => ServerCommand::Keys(reader.rest()),
         ATOMIC => ServerCommand::Atomic(batch::read(flags, reader)?),
         opcode => return Err(DecodeError::UnknownOpcode(opcode)),
     })

@@ -1,19 +1,15 @@
 //! The bytes of version 1, as they have to stay.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 
-use crate::cluster::{ClusterMember, Health, NodeId, SlotRange};
 use crate::command::*;
 use crate::outcome::{Hit, Number, Stored, Value};
 use crate::peer::hello::{Hello, Rejection};
 use crate::peer::*;
-use crate::placement::Owners;
 use crate::request::{ServerOutcome, StatsKind};
 use crate::{
-    Base, Batch, BatchStep, ClusterView, Failure, Moved, Out, Outcome, Seen, ServerCommand, Space,
-    Transfer, Watched, WriterId,
+    Base, Batch, BatchStep, Failure, Out, Outcome, Seen, ServerCommand, Space, Transfer, Watched,
+    WriterId,
 };
 
 /// One line a frame: its name and its bytes in hexadecimal.
@@ -122,14 +118,6 @@ fn requests() -> Vec<(&'static str, Request<'static>)> {
             }),
         ),
         ("stats", server(ServerCommand::Stats(StatsKind::Reset))),
-        (
-            "info",
-            server(ServerCommand::Info(vec!["a".to_owned(), "b".to_owned()])),
-        ),
-        (
-            "config-get",
-            server(ServerCommand::ConfigGet(vec![b"a", b"b"])),
-        ),
         ("count", server(ServerCommand::Count)),
         (
             "scan",
@@ -141,18 +129,6 @@ fn requests() -> Vec<(&'static str, Request<'static>)> {
         ),
         ("random-key", server(ServerCommand::RandomKey)),
         (
-            "store-all",
-            server(ServerCommand::StoreAllIfNone(vec![(b"k", b"v")])),
-        ),
-        ("client-info", server(ServerCommand::ClientInfo)),
-        (
-            "auth",
-            server(ServerCommand::Auth {
-                user: b"u",
-                password: b"p",
-            }),
-        ),
-        (
             "setbit",
             command(Command::SetBit(SetBit {
                 key: b"key",
@@ -160,14 +136,20 @@ fn requests() -> Vec<(&'static str, Request<'static>)> {
                 is_set: true,
             })),
         ),
-        (
-            "config-set",
-            server(ServerCommand::ConfigSet(vec![(b"n", b"v")])),
-        ),
-        ("time", server(ServerCommand::Time)),
-        ("keys", server(ServerCommand::Keys(b"*"))),
         ("batch", server(ServerCommand::Atomic(batch()))),
-        ("cluster-view", server(ServerCommand::ClusterView)),
+        (
+            "batch-absent",
+            server(ServerCommand::Atomic(Batch {
+                all_absent: true,
+                steps: vec![BatchStep::Command(Command::Store(Store::set(
+                    b"key",
+                    b"value",
+                    9,
+                    ExpirySpec::Never,
+                )))],
+                ..Batch::default()
+            })),
+        ),
         ("count-in-slot", server(ServerCommand::CountInSlot(0x0201))),
         (
             "put-tombstone",
@@ -227,6 +209,7 @@ fn batch() -> Batch<'static> {
     };
     Batch {
         writer: WriterId::NONE,
+        all_absent: false,
         base: Some(Base::of(Space(0x0201))),
         watched: vec![watched(None), watched(Some(seen))],
         steps: vec![
@@ -240,23 +223,6 @@ fn batch() -> Batch<'static> {
             }),
         ],
     }
-}
-
-fn view() -> ClusterView {
-    let healths = [Health::Online, Health::Loading, Health::Failed];
-    let members = (1..).zip(healths).map(|(byte, health)| ClusterMember {
-        id: NodeId::from_bytes([byte; 20]),
-        host: "host".to_owned(),
-        port: 0x0201,
-        health,
-    });
-    let range = |first, last, owners: &[u16]| SlotRange {
-        first,
-        last,
-        owners: Owners::new(owners).unwrap(),
-    };
-    let ranges = vec![range(0, 1, &[0]), range(2, 0x0201, &[2, 1, 0])];
-    ClusterView::new(9, 1, members.collect(), ranges).unwrap()
 }
 
 fn replies() -> Vec<(&'static str, Reply<'static>)> {
@@ -312,20 +278,11 @@ fn replies() -> Vec<(&'static str, Reply<'static>)> {
         ),
         ("not-a-number", outcome(Outcome::NotANumber)),
         ("overflow", outcome(Outcome::Overflow)),
-        (
-            "moved",
-            outcome(Outcome::Moved(Moved {
-                slot: 0x0201,
-                host: "host".to_owned(),
-                port: 0x0403,
-            })),
-        ),
         ("done", server(ServerOutcome::Done)),
         (
             "pairs",
             server(ServerOutcome::Pairs(vec![("n".into(), "v".into())])),
         ),
-        ("text", server(ServerOutcome::Text("text".into()))),
         ("integer", server(ServerOutcome::Integer(-1))),
         (
             "scan",
@@ -336,16 +293,10 @@ fn replies() -> Vec<(&'static str, Reply<'static>)> {
         ),
         ("key", server(ServerOutcome::Key(Some(b"key".to_vec())))),
         ("invalid-cursor", server(ServerOutcome::InvalidCursor)),
-        ("wrong-password", server(ServerOutcome::WrongPassword)),
-        (
-            "auth-not-configured",
-            server(ServerOutcome::AuthNotConfigured),
-        ),
         (
             "server-failed",
             server(ServerOutcome::Failed(Failure::Busy)),
         ),
-        ("cluster", server(ServerOutcome::Cluster(Arc::new(view())))),
         ("applied", Reply::Applied),
         ("not-newer", Reply::NotNewer),
         ("entry", Reply::Entry(Entry::tombstone(1, b"key", 2))),
@@ -372,8 +323,6 @@ fn replies() -> Vec<(&'static str, Reply<'static>)> {
     replies.push(("outcomes", server(ServerOutcome::Outcomes(outcomes))));
     replies.push(("changed", server(ServerOutcome::Changed)));
     replies.push(("cross-slot", server(ServerOutcome::CrossSlot)));
-    let invalid = ServerOutcome::Invalid("why".to_owned());
-    replies.push(("invalid", server(invalid)));
     replies
 }
 

@@ -1,11 +1,14 @@
 //! Damaged, cut-off, too long and unknown frames.
 
+use std::sync::Arc;
+
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::strategies::*;
 use crate::peer::*;
-use crate::{Command, ExpirySpec, Get, Out, Store};
+use crate::request::{ServerOutcome, StatsKind};
+use crate::{ClusterView, Command, ExpirySpec, Get, Moved, Out, Outcome, ServerCommand, Store};
 
 fn encoded(request: &Request<'_>, envelope: Envelope) -> Vec<u8> {
     let mut out = Out::new();
@@ -194,10 +197,69 @@ fn what_a_newer_version_may_send_is_told_from_what_is_broken() {
     assert_eq!(refusal(0x02, 0, b"\0\0\0\0\x09\0key"), Refusal::Malformed);
     assert_eq!(refusal(0x40, 0, &[0; 26]), Refusal::Damaged);
     assert_eq!(
-        refusal(0x22, 0, b"\x01\0\0\0\xff"),
+        refusal(0x49, 0, b"\x01\0\xff"),
         Refusal::Malformed,
         "no UTF-8"
     );
+}
+
+/// Logins and settings are out of the reach of other members and routers.
+#[test]
+fn commands_that_no_process_sends_to_another_are_refused() {
+    let (name, value) = (&b"log"[..], &b"debug"[..]);
+    for command in [
+        ServerCommand::Stats(StatsKind::Settings),
+        ServerCommand::Stats(StatsKind::Connections),
+        ServerCommand::Info(Vec::new()),
+        ServerCommand::ConfigGet(vec![name]),
+        ServerCommand::ConfigSet(vec![(name, value)]),
+        ServerCommand::Time,
+        ServerCommand::Keys(b"*"),
+        ServerCommand::ClientInfo,
+        ServerCommand::Auth {
+            user: name,
+            password: value,
+        },
+        ServerCommand::ClusterView,
+    ] {
+        let bytes = encoded(&Request::Server(command), Envelope::default());
+        let Ok(Step::Frame { head, body, .. }) = next(Kind::Request, &bytes, u32::MAX) else {
+            panic!("a frame");
+        };
+        assert_eq!(body, b"");
+        let error = Request::decode(&head, body, None).unwrap_err();
+        assert_eq!(Refusal::from(error), Refusal::Unsupported);
+    }
+}
+
+#[test]
+fn answers_that_no_process_sends_to_another_are_refused() {
+    let moved = Moved {
+        slot: 1,
+        host: "host".to_owned(),
+        port: 2,
+    };
+    for reply in [
+        Reply::Outcome(Outcome::Moved(moved)),
+        Reply::Server(ServerOutcome::Text("text".to_owned())),
+        Reply::Server(ServerOutcome::WrongPassword),
+        Reply::Server(ServerOutcome::AuthNotConfigured),
+        Reply::Server(ServerOutcome::Cluster(Arc::new(ClusterView::alone(
+            "node", None,
+        )))),
+        Reply::Server(ServerOutcome::Invalid("why".to_owned())),
+    ] {
+        let mut out = Out::new();
+        reply
+            .encode(Envelope::default(), u32::MAX, &mut out)
+            .unwrap();
+        let bytes = out.to_vec();
+        let Ok(Step::Frame { head, body, .. }) = next(Kind::Reply, &bytes, u32::MAX) else {
+            panic!("a frame");
+        };
+        let error = Reply::decode(&head, body, None).unwrap_err();
+        assert_eq!(Refusal::from(error), Refusal::Unsupported);
+    }
 }
 
 #[test]

@@ -111,7 +111,7 @@ proptest! {
 
     #[test]
     fn server_commands_come_back(
-        pool in pools(), envelope in envelopes(), number in 0_usize..16, fact: u64, flag: bool,
+        pool in pools(), envelope in envelopes(), number in 0..SERVER_COMMANDS, fact: u64, flag: bool,
     ) {
         check_request(&Request::Server(server_command(number, fact, flag, &pool)), envelope, None);
     }
@@ -149,14 +149,14 @@ proptest! {
 
     #[test]
     fn outcomes_come_back(
-        pool in pools(), envelope in envelopes(), hit in hits(), number in 0_usize..13,
+        pool in pools(), envelope in envelopes(), hit in hits(), number in 0..OUTCOMES,
     ) {
         check_reply(&Reply::Outcome(outcome(number, &hit, &pool)), envelope);
     }
 
     #[test]
     fn server_outcomes_come_back(
-        pool in pools(), envelope in envelopes(), number in 0_usize..15, fact: u64, flag: bool,
+        pool in pools(), envelope in envelopes(), number in 0..SERVER_OUTCOMES, fact: u64, flag: bool,
     ) {
         check_reply(&Reply::Server(server_outcome(number, fact, flag, &pool)), envelope);
     }

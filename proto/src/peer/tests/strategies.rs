@@ -1,22 +1,24 @@
 //! Every variant of every request and reply.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-use crate::cluster::{ClusterMember, Health, NodeId, ranges};
 use crate::command::*;
 use crate::outcome::{Hit, Number, Stored, Value};
 use crate::peer::{Content, Entry, Envelope, Refusal, SlotSet};
-use crate::placement::{Owners, SLOT_COUNT};
+use crate::placement::SLOT_COUNT;
 use crate::request::{ServerOutcome, StatsKind};
 use crate::{
-    Base, Batch, BatchStep, ClusterView, Failure, Moved, Outcome, Seen, ServerCommand, Space,
-    Transfer, Watched, WriterId,
+    Base, Batch, BatchStep, Failure, Outcome, Seen, ServerCommand, Space, Transfer, Watched,
+    WriterId,
 };
+
+/// Server commands, server outcomes and outcomes that go from process to process.
+pub const SERVER_COMMANDS: usize = 7;
+pub const SERVER_OUTCOMES: usize = 10;
+pub const OUTCOMES: usize = 13;
 
 /// Bytes that requests and replies borrow from. Sometimes long enough to be shared.
 #[derive(Clone, Debug)]
@@ -237,44 +239,27 @@ pub fn fill<'p>(command: Command<'p>, pool: &'p Pool) -> Command<'p> {
 
 /// The server command of a number, with the pool's bytes.
 pub fn server_command(number: usize, fact: u64, flag: bool, pool: &Pool) -> ServerCommand<'_> {
-    let words = || pool.words.iter().map(Vec::as_slice);
-    let texts = || words().map(|it| String::from_utf8_lossy(it).into_owned());
     let kinds = [
         StatsKind::General,
         StatsKind::Items,
-        StatsKind::Settings,
-        StatsKind::Connections,
-        StatsKind::Empty,
         StatsKind::Reset,
         StatsKind::Namespace,
     ];
-    match number % 16 {
-        12 => ServerCommand::Time,
-        13 => ServerCommand::Keys(&pool.key),
-        14 => ServerCommand::ConfigSet(words().map(|it| (it, &pool.value[..])).collect()),
-        15 => ServerCommand::Atomic(batch(fact, flag, pool)),
-        10 => ServerCommand::ClusterView,
-        11 => ServerCommand::CountInSlot(fact as u16 % SLOT_COUNT),
+    match number % SERVER_COMMANDS {
         0 => ServerCommand::Flush {
             all_databases: flag,
             delay_s: fact as u32,
         },
         1 => ServerCommand::Stats(kinds[fact as usize % kinds.len()]),
-        2 => ServerCommand::Info(texts().collect()),
-        3 => ServerCommand::ConfigGet(words().collect()),
-        4 => ServerCommand::Count,
-        5 => ServerCommand::Scan {
+        2 => ServerCommand::Count,
+        3 => ServerCommand::Scan {
             cursor: fact,
             pattern: flag.then_some(&pool.key),
             count: fact as usize,
         },
-        6 => ServerCommand::RandomKey,
-        7 => ServerCommand::StoreAllIfNone(words().map(|it| (it, &pool.value[..])).collect()),
-        8 => ServerCommand::ClientInfo,
-        _ => ServerCommand::Auth {
-            user: &pool.key,
-            password: &pool.value,
-        },
+        4 => ServerCommand::RandomKey,
+        5 => ServerCommand::CountInSlot(fact as u16 % SLOT_COUNT),
+        _ => ServerCommand::Atomic(batch(fact, flag, pool)),
     }
 }
 
@@ -298,6 +283,7 @@ fn batch(fact: u64, flag: bool, pool: &Pool) -> Batch<'_> {
     };
     Batch {
         writer: WriterId::NONE,
+        all_absent: fact.is_multiple_of(3),
         base: flag.then_some(match fact % 2 {
             0 => Base::of(Space(fact as u16)),
             _ => Base::of_overlay(Space(fact as u16)),
@@ -314,55 +300,25 @@ fn batch(fact: u64, flag: bool, pool: &Pool) -> Batch<'_> {
 /// Server outcomes by number.
 pub fn server_outcome(number: usize, fact: u64, flag: bool, pool: &Pool) -> ServerOutcome {
     let text = |it: &Vec<u8>| String::from_utf8_lossy(it).into_owned();
-    match number % 15 {
-        11 => ServerOutcome::Changed,
-        12 => ServerOutcome::CrossSlot,
-        13 => ServerOutcome::Invalid(text(&pool.key)),
-        14 => ServerOutcome::Outcomes(vec![
+    match number % SERVER_OUTCOMES {
+        0 => ServerOutcome::Done,
+        1 => ServerOutcome::Pairs(pool.words.iter().map(|it| (text(it), text(it))).collect()),
+        2 => ServerOutcome::Integer(fact as i64),
+        3 => ServerOutcome::Scan {
+            cursor: fact,
+            keys: pool.words.clone(),
+        },
+        4 => ServerOutcome::Key(flag.then(|| pool.key.clone())),
+        5 => ServerOutcome::InvalidCursor,
+        6 => ServerOutcome::Changed,
+        7 => ServerOutcome::CrossSlot,
+        8 => ServerOutcome::Outcomes(vec![
             Outcome::Miss,
             Outcome::NotStored(flag.then(|| pool.value.clone())),
             Outcome::Deleted { version: fact },
         ]),
-        10 => ServerOutcome::Cluster(Arc::new(view(fact, flag, pool))),
-        0 => ServerOutcome::Done,
-        1 => ServerOutcome::Pairs(pool.words.iter().map(|it| (text(it), text(it))).collect()),
-        2 => ServerOutcome::Text(text(&pool.key)),
-        3 => ServerOutcome::Integer(fact as i64),
-        4 => ServerOutcome::Scan {
-            cursor: fact,
-            keys: pool.words.clone(),
-        },
-        5 => ServerOutcome::Key(flag.then(|| pool.key.clone())),
-        6 => ServerOutcome::InvalidCursor,
-        7 => ServerOutcome::WrongPassword,
-        8 => ServerOutcome::AuthNotConfigured,
         _ => ServerOutcome::Failed(Failure::ALL[fact as usize % Failure::ALL.len()]),
     }
-}
-
-/// A view with a member a word.
-fn view(fact: u64, flag: bool, pool: &Pool) -> ClusterView {
-    let healths = [Health::Online, Health::Loading, Health::Failed];
-    let member = |(at, host): (usize, &[u8])| ClusterMember {
-        id: NodeId::of_name(&at.to_string()),
-        host: String::from_utf8_lossy(host).into_owned(),
-        port: fact as u16,
-        health: healths[at % healths.len()],
-    };
-    let words = pool.words.iter().map(Vec::as_slice);
-    let members: Vec<_> = [&b"first"[..], &pool.key]
-        .into_iter()
-        .chain(words)
-        .enumerate()
-        .map(member)
-        .collect();
-    let owners = |slot: u16| match (u64::from(slot) ^ fact) / 1000 % 3 {
-        0 if flag => None,
-        1 => Owners::new(&[0]),
-        _ => Owners::new(&[1, 0]),
-    };
-    let me = (fact % members.len() as u64) as u16;
-    ClusterView::new(fact, me, members, ranges(owners)).expect("is right")
 }
 
 /// Facts of a hit.
@@ -398,12 +354,7 @@ pub fn hits() -> impl Strategy<Value = Hit<'static>> {
 pub fn outcome<'p>(number: usize, hit: &Hit<'p>, pool: &'p Pool) -> Outcome<'p> {
     let version = hit.version;
     let previous = hit.stale.then(|| pool.value.clone());
-    match number % 14 {
-        12 => Outcome::Moved(Moved {
-            slot: version as u16,
-            host: String::from_utf8_lossy(&pool.key).into_owned(),
-            port: hit.flags as u16,
-        }),
+    match number % OUTCOMES {
         0 => Outcome::Hit(hit.clone()),
         1 => Outcome::Hit(Hit {
             value: Value::Copied(&pool.value),

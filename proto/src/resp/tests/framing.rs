@@ -387,6 +387,26 @@ proptest! {
 }
 
 #[test]
+fn patterns_are_short_and_so_are_lists_of_names() {
+    let mut client = Client::new();
+    let pattern = "a".repeat(256);
+    for request in ["KEYS", "SCAN 0 MATCH", "CONFIG GET save"] {
+        let taken = client.words(&format!("{request} {pattern}"));
+        assert!(!taken.starts_with('-'), "{request}: {taken}");
+        let refused = client.words(&format!("{request} {pattern}*"));
+        let expected = "-ERR pattern is too long (max 256 bytes)\\r\\n";
+        assert_eq!(refused, expected, "{request}");
+    }
+    for (request, name) in [("INFO", "info"), ("CONFIG GET", "config|get")] {
+        let taken = client.words(&format!("{request}{}", " a".repeat(64)));
+        assert!(!taken.starts_with('-'), "{request}: {taken}");
+        let refused = client.words(&format!("{request}{}", " a".repeat(65)));
+        let expected = format!("-ERR too many arguments for \\'{name}\\' command (max 64)\\r\\n");
+        assert_eq!(refused, expected);
+    }
+}
+
+#[test]
 fn a_plain_get_is_read_as_it_would_be_on_the_long_way() {
     // The name in small letters makes it another request than the plain one.
     let read = |before: &[u8], name: &str, key: &str, end: &str| {

@@ -74,19 +74,6 @@ impl Model {
                 ServerOutcome::Pairs(vec![("save".into(), String::new())])
             }
             ServerCommand::ConfigGet(_) => ServerOutcome::Pairs(Vec::new()),
-            ServerCommand::StoreAllIfNone(pairs) => {
-                let none = !pairs
-                    .iter()
-                    .any(|(key, _)| self.entries.contains_key(&(database, key.to_vec())));
-                for (key, value) in pairs.iter().filter(|_| none) {
-                    let entry = Entry {
-                        value: value.to_vec(),
-                        expires_at_ms: None,
-                    };
-                    self.entries.insert((database, key.to_vec()), entry);
-                }
-                ServerOutcome::Integer(none.into())
-            }
             ServerCommand::Auth { .. } => ServerOutcome::AuthNotConfigured,
             ServerCommand::Time => ServerOutcome::Integer(NOW_MS as i64 * 1000 + 5),
             ServerCommand::Keys(_) => ServerOutcome::Scan {
@@ -112,6 +99,10 @@ impl Model {
             if Seen::of(&outcome) != Some(watched.seen) {
                 return ServerOutcome::Changed;
             }
+        }
+        let mut keys = batch.keys().map(|key| (database, key.to_vec()));
+        if batch.all_absent && keys.any(|key| self.entries.contains_key(&key)) {
+            return ServerOutcome::Changed;
         }
         let step = |step: &BatchStep<'_>| match step {
             BatchStep::Command(command) => self

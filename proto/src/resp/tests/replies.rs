@@ -7,7 +7,7 @@ use super::{Client, LIMITS, Model, Parser};
 use crate::command::{Command, ExpirySpec, StoreMode};
 use crate::outcome::{Failure, Hit, Outcome, Value};
 use crate::request::{Body, LateReply, ServerCommand, ServerOutcome, StatsKind, Step};
-use crate::{Arith, ArithOp, Get, Out, Store};
+use crate::{Arith, ArithOp, Batch, BatchStep, Get, Out, Store};
 
 /// The bodies of requests given as inline commands, as `Debug` shows them.
 fn body(line: &str) -> String {
@@ -125,6 +125,10 @@ fn requests_become_the_commands_they_mean() {
     }
 }
 
+fn set<'a>(key: &'a [u8], value: &'a [u8]) -> BatchStep<'a> {
+    BatchStep::Command(Command::Store(Store::set(key, value, 0, ExpirySpec::Never)))
+}
+
 #[test]
 fn requests_about_the_server_become_server_commands() {
     for (line, command) in [
@@ -172,7 +176,11 @@ fn requests_about_the_server_become_server_commands() {
         ),
         (
             "MSETNX a 1 b 2",
-            ServerCommand::StoreAllIfNone(vec![(b"a", b"1"), (b"b", b"2")]),
+            ServerCommand::Atomic(Batch {
+                all_absent: true,
+                steps: vec![set(b"a", b"1"), set(b"b", b"2")],
+                ..Batch::default()
+            }),
         ),
     ] {
         assert_eq!(body(line), format!("{:?}", Body::Server(command)), "{line}");
@@ -389,12 +397,7 @@ fn server_outcomes_have_a_form_in_each_protocol() {
             "$1\\r\\nk\\r\\n",
             "$1\\r\\nk\\r\\n",
         ),
-        (
-            "MSETNX a 1",
-            ServerOutcome::Integer(0),
-            ":0\\r\\n",
-            ":0\\r\\n",
-        ),
+        ("MSETNX a 1", ServerOutcome::Changed, ":0\\r\\n", ":0\\r\\n"),
         (
             "FLUSHALL",
             ServerOutcome::Failed(Failure::ReadOnly),
@@ -429,8 +432,8 @@ fn expiries_beyond_the_range_of_64_bits_are_invalid() {
 fn pairs_that_are_stored_all_or_none_are_bounded_in_number() {
     let line = |pairs: usize| format!("MSETNX{}", " k v".repeat(pairs));
     let mut client = Client::new();
-    client.model.server = Some(ServerOutcome::Integer(1));
     assert_eq!(client.words(&line(256)), ":1\\r\\n");
+    assert_eq!(client.words(&line(256)), ":0\\r\\n");
     assert_eq!(
         client.words(&line(257)),
         "-ERR too many pairs for \\'msetnx\\' command (max 256)\\r\\n"
