@@ -35,8 +35,8 @@ pub struct IndexEntry {
     pub expires_at_ms: u64,
     /// Whether the key was deleted, or its value dropped.
     pub tombstone: bool,
-    /// Whether an older value of the key is in the bucket, or may be, or one of its own version in
-    /// another segment.
+    /// Whether an older value of the key is in the bucket, or may be; with a tombstone, also one of
+    /// its own version.
     pub shadows: bool,
 }
 
@@ -80,10 +80,9 @@ impl IndexEntry {
         } else {
             (other, self)
         };
-        // An older tombstone is not a value, but it may hide one. A value of the same version in
-        // another segment may outlive the winner, and must stay hidden from whatever comes then.
-        let is_other = loser.at < winner.at || loser.segment != winner.segment || winner.tombstone;
-        let hides_loser = !loser.tombstone && is_other;
+        // An older tombstone is not a value, but it may hide one. A tombstone of the same version
+        // hides the value that was dropped, from whatever comes after both.
+        let hides_loser = !loser.tombstone && (loser.at < winner.at || winner.tombstone);
         Self {
             shadows: winner.shadows || loser.shadows || hides_loser,
             ..winner

@@ -20,6 +20,9 @@ use crate::status::Counters;
 /// Writers without segments are forgotten this long after their last one.
 const WRITER_FORGOTTEN_MS: u64 = 7 * 86_400_000;
 
+/// So many missing segments are forgotten even if they are most of all.
+const MISSING_FEW: usize = 16;
+
 /// How often a long reading of footers says how far it is.
 const PROGRESS_EVERY: Duration = Duration::from_secs(5);
 
@@ -76,7 +79,7 @@ pub(crate) async fn run(shared: &Arc<Shared>) -> Result<(), ColdError> {
     adopt(shared, &listed).await?;
     find_lost(shared, &known_before, &listed).await?;
     forget_unreadable(shared, &listed).await?;
-    forget_missing(shared).await?;
+    forget_missing(shared, &listed).await?;
     forget_writers(shared, &listed).await?;
     let compared = &shared.compared_as_collector;
     compared.store(was_collector && is_collector(), Ordering::Relaxed);
@@ -180,8 +183,9 @@ async fn find_lost(
 
 /// Forgets segments that have been missing for longer than the grace, and entries that lead to them
 /// or nowhere, unless these hide older copies. The collector of a region has deleted most of them:
-/// what it drops without a tombstone stays in the indexes of all other nodes.
-async fn forget_missing(shared: &Arc<Shared>) -> Result<(), ColdError> {
+/// what it drops without a tombstone stays in the indexes of all other nodes. Nothing is forgotten
+/// while most segments are missing.
+async fn forget_missing(shared: &Arc<Shared>, listed: &[SegmentName]) -> Result<(), ColdError> {
     // A late upload must find what has replaced or deleted its entries.
     if shared.late_uploads.load(Ordering::Relaxed) > 0 {
         return Ok(());
@@ -192,10 +196,14 @@ async fn forget_missing(shared: &Arc<Shared>) -> Result<(), ColdError> {
         SegmentState::Lost { since_ms } => since_ms <= over_ms,
         SegmentState::Live | SegmentState::Doomed { .. } => false,
     };
-    let segments = shared.index.table().all().into_iter();
-    let missing = segments.filter(|(_, facts)| is_missing(facts));
+    let segments = shared.index.table().all();
+    let half = segments.len() / 2;
+    let missing = segments.into_iter().filter(|(_, facts)| is_missing(facts));
     let missing: BTreeSet<u32> = missing.map(|(id, _)| id).collect();
-    if missing.is_empty() {
+    // A bucket that lost most segments at once may be away, and come back as it was. What hides
+    // older copies in it must be known by then.
+    let is_away = listed.is_empty() || missing.len() > half.max(MISSING_FEW);
+    if missing.is_empty() || is_away {
         return Ok(());
     }
     shared

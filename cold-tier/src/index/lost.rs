@@ -3,6 +3,8 @@
 //! Each leaves a tombstone that is in no segment yet, and a row with its key, from which the
 //! spiller writes one into the next segment. Merging that segment gives the tombstone its place.
 
+use std::collections::HashMap;
+
 use super::database::Batch;
 use super::table::Deltas;
 use super::{Index, IndexError};
@@ -45,9 +47,14 @@ impl Index {
         let mut batch = Batch::default();
         let mut deltas = Deltas::default();
         let (mut count, mut bytes) = (0, 0);
+        // A key may be told twice.
+        let mut noted: HashMap<KeyHash, IndexEntry> = HashMap::new();
         for copy in copies {
             let hash = KeyHash::of(copy.space, copy.key);
-            let present = self.database.entry(hash)?;
+            let present = match noted.get(&hash) {
+                Some(noted) => Some(*noted),
+                None => self.database.entry(hash)?,
+            };
             if present.is_some_and(|present| present.at >= copy.at) {
                 continue;
             }
@@ -56,7 +63,7 @@ impl Index {
             if let Some(present) = &present {
                 deltas.lost(present);
             }
-            batch.put_entry(IndexEntry {
+            let entry = IndexEntry {
                 hash,
                 space: copy.space,
                 segment: NOWHERE,
@@ -66,7 +73,9 @@ impl Index {
                 expires_at_ms: 0,
                 tombstone: true,
                 shadows: true,
-            });
+            };
+            noted.insert(hash, entry);
+            batch.put_entry(entry);
             batch.put_meta(row_key(copy.space, copy.key), row_value(copy.at));
         }
         let changed = deltas.apply(&mut self.table.write());

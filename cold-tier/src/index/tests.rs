@@ -386,6 +386,18 @@ fn what_was_merged_or_lost_survives_a_kill() {
 }
 
 #[test]
+fn a_copy_that_is_told_twice_is_lost_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let index = open(dir.path());
+    merge_in(&index, 0, &[("a", 1), ("b", 1)]);
+    let copies = [lost_copy("a", 2), lost_copy("a", 2)];
+    assert_eq!(index.lose(&copies).unwrap(), (1, 10));
+    let segments = index.table().all().into_iter();
+    let live: Vec<_> = segments.map(|(_, facts)| facts.live_entries).collect();
+    assert_eq!(live, [1]);
+}
+
+#[test]
 fn an_index_with_an_open_tombstone_of_a_lost_copy_makes_no_checkpoint() {
     let dir = tempfile::tempdir().unwrap();
     let index = open(dir.path());

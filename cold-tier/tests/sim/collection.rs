@@ -281,10 +281,13 @@ async fn a_node_that_does_not_collect_forgets_what_the_collector_dropped() {
     }
     world.drain(&node).await;
     assert!(node.tier.status().segments > 0);
+    // An empty bucket could be another one.
+    world.put(b"alive", 100, None);
+    world.drain(&node).await;
     tokio::time::sleep(Duration::from_secs(1800)).await;
     for it in [&collector, &node] {
         let status = it.tier.status();
-        assert_eq!((status.segments, status.lost_segments), (0, 0));
+        assert_eq!((status.segments, status.lost_segments), (1, 0));
         // Nothing has vanished that no node deleted.
         assert_eq!(status.counts.lost_segments, 0);
     }
@@ -334,7 +337,8 @@ async fn vanished_segments_of_another_region_hinder_no_collection() {
     tokio::time::sleep(Duration::from_secs(1800)).await;
     let status = node.tier.status();
     assert!(status.bytes < full / 2, "{} of {full}", status.bytes);
-    assert_eq!(status.lost_segments, 0);
+    // They are most of all, and may come back.
+    assert_eq!(status.lost_segments, SEGMENTS);
     world.check(&node, true).await;
     node.crash().await;
 }

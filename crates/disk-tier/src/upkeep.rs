@@ -107,13 +107,14 @@ const LEAVING_MAX: usize = 1024;
 fn tell_lost(shared: &Shared, oldest: &Generation, below: &dyn Below) -> bool {
     let mut is_noted = true;
     let mut leaving = Vec::new();
+    // False once it has refused some.
     let mut tell = |space, key: &[u8], version, len| {
         let may_be_newest = match shared.generations.find(&index_key(space, key)) {
             Ok(newest) => newest.is_some_and(|newest| newest.generation.id == oldest.id),
             Err(_) => true,
         };
         if !may_be_newest || version == ERASED {
-            return;
+            return is_noted;
         }
         leaving.push(Leaving {
             space,
@@ -125,12 +126,15 @@ fn tell_lost(shared: &Shared, oldest: &Generation, below: &dyn Below) -> bool {
             is_noted &= below.lost(&leaving);
             leaving.clear();
         }
+        is_noted
     };
     let mut by_index = || {
         for found in oldest.index.entries_from(&index_key(Space(0), b"")) {
             let (key, entry) = found?;
-            if let Some((space, key)) = oldest.key_of(&key, &entry)? {
-                tell(space, &key, entry.fact.version(), entry.record_len);
+            if let Some((space, key)) = oldest.key_of(&key, &entry)?
+                && !tell(space, &key, entry.fact.version(), entry.record_len)
+            {
+                break;
             }
         }
         Ok::<_, IndexError>(())
@@ -139,12 +143,10 @@ fn tell_lost(shared: &Shared, oldest: &Generation, below: &dyn Below) -> bool {
         warn!(generation = oldest.id, %error, "cannot read the index of the oldest generation: reading its log");
         let mut records = oldest.log.records(0);
         while let Ok(Some(record)) = records.next() {
-            tell(
-                record.space,
-                record.key(),
-                record.fact.version(),
-                record.len(),
-            );
+            let version = record.fact.version();
+            if !tell(record.space, record.key(), version, record.len()) {
+                break;
+            }
         }
         if records.position() < records.end() {
             let position = records.position();
