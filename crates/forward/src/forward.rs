@@ -11,7 +11,7 @@ use fonn_base::metrics::striped::Counters;
 use fonn_proto::peer::{Envelope, Reply, Request};
 use fonn_proto::{Command, Failure, Get, Outcome, Space, StoreMode, placement};
 use fonn_rpc::{Answer, CallError, Pending, Timing};
-use fonn_server::{Answered, Job};
+use fonn_server::{Answered, Job, Later};
 
 use super::budget::Budget;
 use super::stats::{Event, Events};
@@ -161,6 +161,16 @@ impl Future for Forwarded {
             obstacle,
             pending: late,
         }))
+    }
+}
+
+impl Later for Forwarded {
+    /// Another owner is asked at its turn, if it is late then.
+    fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let late_at = self.late_at.take();
+        let polled = Pin::new(&mut *self).poll(cx);
+        self.late_at = late_at;
+        polled
     }
 }
 

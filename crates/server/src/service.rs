@@ -2,6 +2,8 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use fonn_proto::peer::hello::{Hello, Rejection};
@@ -145,6 +147,15 @@ pub trait Answered: Send + Sync {
     fn outcome(&self) -> Outcome<'_>;
 }
 
+/// An answer that comes later, or why the command has to be executed again.
+pub trait Later: Future + Unpin + Send {
+    /// As `poll`, before the turn of the answer: others go to the client first. It does not give
+    /// the answer up because it is late.
+    fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(self).poll(cx)
+    }
+}
+
 /// Executes the commands of clients.
 ///
 /// The server is compiled for each service, so that nothing of this is called through a pointer.
@@ -155,7 +166,7 @@ pub trait Service: Send + Sync + Sized + 'static {
     type Acks: Acks;
     /// An answer that comes later, or why the command has to be executed again. Dropped when the
     /// client has gone.
-    type Later: Future<Output = Result<Self::Answer, Self::Again>> + Unpin + Send;
+    type Later: Later<Output = Result<Self::Answer, Self::Again>>;
     /// An answer that came later.
     type Answer: Answered;
     /// What is to be known for another try.

@@ -54,6 +54,15 @@ impl Future for Later {
     }
 }
 
+impl fonn_server::Later for Later {
+    fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self {
+            Self::Forwarded(forwarded) => forwarded.poll_ahead(cx),
+            Self::Spread(_) => Pin::new(self).poll(cx),
+        }
+    }
+}
+
 /// A write that was executed here, and that the other owners take.
 struct Write {
     unreplicated: Unreplicated,

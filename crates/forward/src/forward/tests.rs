@@ -110,6 +110,37 @@ async fn a_set_is_repeated_when_the_member_ended_the_connection() {
 }
 
 #[tokio::test]
+async fn a_read_that_is_late_is_given_up_at_its_turn_alone() {
+    let node = Node::bind().await;
+    let forwarder = forwarder(&node);
+    let get = Command::Get(Get::new(b"k"));
+    let job = Job::own(Space::default(), &get);
+    let late = || {
+        let mut begun = forwarder.begin(&job);
+        begun.late_at = Some(Instant::now());
+        begun
+    };
+    let again = late().await.err();
+    assert!(matches!(again.map(|it| it.obstacle), Some(Obstacle::Late)));
+    let mut begun = late();
+    let mut cx = Context::from_waker(std::task::Waker::noop());
+    assert!(begun.poll_ahead(&mut cx).is_pending());
+    let member = async {
+        let mut connection = node.accept().await;
+        // The read that was given up comes first.
+        for _ in 0..2 {
+            let request = connection.request().await;
+            let reply = Reply::Outcome(Outcome::Miss);
+            connection.reply(&request, &reply).await;
+        }
+        connection
+    };
+    let came = std::future::poll_fn(|cx| begun.poll_ahead(cx));
+    let (came, _connection) = tokio::join!(came, member);
+    assert!(matches!(came.unwrap().outcome(), Outcome::Miss));
+}
+
+#[tokio::test]
 async fn a_member_that_is_behind_on_the_map_is_waited_for_and_asked_ever_less_often() {
     let node = Node::bind().await;
     let forwarder = forwarder(&node);

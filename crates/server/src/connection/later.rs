@@ -5,7 +5,6 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -14,7 +13,7 @@ use fonn_proto::request::Reply;
 use fonn_proto::{Command, Out, Outcome, Redirects, Space};
 
 use super::replies::Late;
-use crate::service::Answered;
+use crate::service::{Answered, Later};
 
 /// Commands in flight on one connection at most. It is a small part of what a router or member may
 /// have under way at another one, which has to do for all its clients.
@@ -131,7 +130,7 @@ pub(super) struct Queue<'c, L: Future> {
     aside_late: VecDeque<Late>,
 }
 
-impl<'c, A: Answered, G, L: Future<Output = Result<A, G>> + Unpin> Queue<'c, L> {
+impl<'c, A: Answered, G, L: Later<Output = Result<A, G>>> Queue<'c, L> {
     pub fn new() -> Self {
         Self {
             requests: VecDeque::new(),
@@ -172,7 +171,7 @@ impl<'c, A: Answered, G, L: Future<Output = Result<A, G>> + Unpin> Queue<'c, L> 
         let before = self.held_len;
         for begun in &mut self.commands {
             if let Answer::Coming(later) = &mut begun.answer
-                && let Poll::Ready(came) = Pin::new(later).poll(cx)
+                && let Poll::Ready(came) = later.poll_ahead(cx)
             {
                 begun.answer = Answer::Came(came);
                 self.held_len += begun.answer.held_len();

@@ -19,7 +19,7 @@ use fonn_proto::{
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use crate::{Acks, Answered, Client, Event, Execution, FixedBudget, Job, Service, Shared};
+use crate::{Acks, Answered, Client, Event, Execution, FixedBudget, Job, Later, Service, Shared};
 
 /// When commands are executed.
 #[derive(Clone, Copy, Debug)]
@@ -115,6 +115,8 @@ impl Future for Coming {
         answer.map(|it| it.unwrap_or(Ok(Known(Outcome::Failed(Failure::Unavailable)))))
     }
 }
+
+impl Later for Coming {}
 
 impl Drop for Coming {
     fn drop(&mut self) {
