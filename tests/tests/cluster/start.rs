@@ -23,7 +23,7 @@ const SILENCE: Duration = Duration::from_millis(400);
 
 const SECRET: &str = "battery-staple";
 
-/// A door to a member. When it is shut, it lets one connection pass and keeps the next one.
+/// A door to a member. When it is shut, it keeps the connections that come.
 #[derive(Clone)]
 struct Gate {
     address: SocketAddr,
@@ -49,7 +49,7 @@ impl Gate {
             for client in listener.incoming().map_while(Result::ok) {
                 let is_kept = door.change(|it| {
                     it.came += 1;
-                    it.is_shut && it.came > 1
+                    it.is_shut
                 });
                 let door = door.clone();
                 std::thread::spawn(move || {
@@ -123,11 +123,8 @@ fn start_and_ask(mut router: FonnRouter, gate: &Gate) -> Result<(FonnRouter, boo
     gate.change(|it| (it.is_shut, it.came) = (true, 0));
     let (door, begun) = (router.addr(), Instant::now());
     let starting = std::thread::spawn(move || router.start_again().map(|()| router));
-    // The source of the map is asked first, the source of the users next.
-    ensure!(
-        gate.wait(|it| it.came >= 2),
-        "nobody is asked for the users"
-    );
+    // The users come with the map.
+    ensure!(gate.wait(|it| it.came >= 1), "no member is asked");
     let mut client = loop {
         match TcpStream::connect(door) {
             Ok(client) => break client,
