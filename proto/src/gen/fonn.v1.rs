@@ -1155,10 +1155,10 @@ pub struct RaftEnds {
     /// The cluster.
     #[prost(fixed64, tag = "1")]
     pub cluster: u64,
-    /// Raft id of who asks.
+    /// Raft id of the member that asks.
     #[prost(fixed64, tag = "2")]
     pub source: u64,
-    /// Raft id of who is meant: another may have come to the same address.
+    /// Raft id of the member that is asked. Another member may have come to its address.
     #[prost(fixed64, tag = "3")]
     pub target: u64,
 }
@@ -4825,7 +4825,7 @@ pub struct Setting {
 pub enum SettingOrigin {
     /// Not told.
     Unspecified = 0,
-    /// Nobody said anything.
+    /// No flag, variable or file sets it.
     Default = 1,
     /// The configuration file.
     File = 2,
@@ -6026,7 +6026,7 @@ pub struct PutUserRequest {
     /// Its name: 1 to 64 visible ASCII characters, no colon.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
-    /// Its password, 1 to 1024 bytes. A new user needs one. It is hashed by the node that is asked, and kept by nobody.
+    /// Its password, 1 to 1024 bytes. A new user needs one. The node that is asked hashes it, and no node keeps it.
     #[prost(bytes = "vec", optional, tag = "2")]
     pub password: ::core::option::Option<::prost::alloc::vec::Vec<u8>>,
     /// What it may do. A new user needs one.
@@ -6239,7 +6239,7 @@ pub mod users_client {
         }
         /// Adds a user, or changes one: what is not said stays as it is. Connections of a user that changes end. INVALID_ARGUMENT
         /// for what cannot be, FAILED_PRECONDITION for a user of the users file, if other users would not be let in any
-        /// more, and if nobody would be an admin.
+        /// more, and if no user would be an admin.
         pub async fn put(
             &mut self,
             request: impl tonic::IntoRequest<super::PutUserRequest>,
@@ -6309,7 +6309,7 @@ pub mod users_server {
         >;
         /// Adds a user, or changes one: what is not said stays as it is. Connections of a user that changes end. INVALID_ARGUMENT
         /// for what cannot be, FAILED_PRECONDITION for a user of the users file, if other users would not be let in any
-        /// more, and if nobody would be an admin.
+        /// more, and if no user would be an admin.
         async fn put(
             &self,
             request: tonic::Request<super::PutUserRequest>,

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use super::*;
 
-/// A node that goes by a configuration file.
+/// A node whose settings come from a configuration file.
 struct Rig {
     file: PathBuf,
     config: Config,

@@ -32,14 +32,14 @@ export type RaftEnds = Message<"fonn.v1.RaftEnds"> & {
   cluster: bigint;
 
   /**
-   * Raft id of who asks.
+   * Raft id of the member that asks.
    *
    * @generated from field: fixed64 source = 2;
    */
   source: bigint;
 
   /**
-   * Raft id of who is meant: another may have come to the same address.
+   * Raft id of the member that is asked. Another member may have come to its address.
    *
    * @generated from field: fixed64 target = 3;
    */

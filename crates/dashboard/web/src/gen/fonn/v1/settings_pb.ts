@@ -139,7 +139,7 @@ export enum SettingOrigin {
   UNSPECIFIED = 0,
 
   /**
-   * Nobody said anything.
+   * No flag, variable or file sets it.
    *
    * @generated from enum value: SETTING_ORIGIN_DEFAULT = 1;
    */

@@ -132,7 +132,7 @@ export type PutUserRequest = Message<"fonn.v1.PutUserRequest"> & {
   name: string;
 
   /**
-   * Its password, 1 to 1024 bytes. A new user needs one. It is hashed by the node that is asked, and kept by nobody.
+   * Its password, 1 to 1024 bytes. A new user needs one. The node that is asked hashes it, and no node keeps it.
    *
    * @generated from field: optional bytes password = 2;
    */
@@ -317,7 +317,7 @@ export const Users: GenService<{
   /**
    * Adds a user, or changes one: what is not said stays as it is. Connections of a user that changes end. INVALID_ARGUMENT
    * for what cannot be, FAILED_PRECONDITION for a user of the users file, if other users would not be let in any
-   * more, and if nobody would be an admin.
+   * more, and if no user would be an admin.
    *
    * @generated from rpc fonn.v1.Users.Put
    */
