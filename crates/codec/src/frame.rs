@@ -20,9 +20,9 @@
 //! - Verbatim (`codec` 0, `blocks` 0, both lengths equal): the value, in one piece.
 //! - One piece (`codec` > 0, `blocks` 0, original length at most 128 KiB): the codec's output.
 //! - Blocks (`codec` > 0, `blocks` 17, original length over 128 KiB): the value is cut into `n`
-//!   blocks of 128 KiB, the last one shorter or equal, each compressed alone, so that several
+//!   blocks of 128 KiB, the last one shorter or equal. Each is compressed alone, so that several
 //!   threads can decode them at once, with little memory. First `n` integers of 4 bytes: where each
-//!   block's stored bytes end, counted from the end of this index; then the stored bytes of all
+//!   block's stored bytes end, counted from the end of this index. Then the stored bytes of all
 //!   blocks without gaps. A block whose stored length is its original length is verbatim.
 //!
 //! Invariants: the stored length is at most the original length (a compressed payload is shorter by

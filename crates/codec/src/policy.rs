@@ -22,7 +22,7 @@ use crate::spec::CodecSpec;
 
 pub use auto::Auto;
 pub use decision::{Decision, Reason};
-pub use sampler::{Cost, Sample, Sampler, SamplerOptions};
+pub use sampler::{Cost, Sample, Sampler};
 
 /// A level of the hierarchy that has a codec of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -5,8 +5,6 @@
 //! exist (see `workspace`); they work on at most [`BLOCK_LEN`](crate::frame::BLOCK_LEN) bytes at a
 //! time, which bounds what a context may hold.
 
-use std::fmt;
-
 /// Identifies a codec in stored bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CodecId(u8);
@@ -180,8 +178,13 @@ impl Codec {
 
     /// How the operator writes it, with the levels accepted: `zstd[:-7..22]`.
     #[must_use]
-    pub fn usage(&self) -> impl fmt::Display {
-        Usage(self)
+    pub fn usage(&self) -> String {
+        let name = self.name;
+        match self.levels {
+            None => name.to_owned(),
+            Some(Levels { min, max, .. }) if min < 0 => format!("{name}[:{min}..{max}]"),
+            Some(Levels { min, max, .. }) => format!("{name}[:{min}-{max}]"),
+        }
     }
 
     pub(crate) fn support(&self) -> &Support {
@@ -192,19 +195,6 @@ impl Codec {
     pub(crate) fn none() -> &'static Self {
         let [none, ..] = &CODECS;
         none
-    }
-}
-
-struct Usage<'a>(&'a Codec);
-
-impl fmt::Display for Usage<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.0.name;
-        match self.0.levels {
-            None => write!(f, "{name}"),
-            Some(Levels { min, max, .. }) if min < 0 => write!(f, "{name}[:{min}..{max}]"),
-            Some(Levels { min, max, .. }) => write!(f, "{name}[:{min}-{max}]"),
-        }
     }
 }
 
@@ -256,10 +246,7 @@ mod tests {
 
     #[test]
     fn usage_shows_the_levels() {
-        let usage: Vec<_> = all()
-            .iter()
-            .map(|codec| codec.usage().to_string())
-            .collect();
+        let usage: Vec<_> = all().iter().map(Codec::usage).collect();
         assert_eq!(
             usage,
             ["none", "lz4", "snappy", "zlib[:1-9]", "zstd[:-7..22]"]

@@ -144,16 +144,13 @@ fn parse_level(given: &str) -> Option<i8> {
 }
 
 fn accepted() -> String {
-    let all: Vec<_> = registry::all()
-        .iter()
-        .map(|codec| codec.usage().to_string())
-        .collect();
+    let all: Vec<_> = registry::all().iter().map(Codec::usage).collect();
     all.join(", ")
 }
 
 fn usage(name: &str) -> String {
     registry::by_name(name)
-        .map(|codec| codec.usage().to_string())
+        .map(Codec::usage)
         .unwrap_or_default()
 }
 

@@ -38,8 +38,6 @@ pub struct Leaving {
     pub key: Vec<u8>,
     /// Its version.
     pub version: Version,
-    /// Its length in bytes.
-    pub len: u64,
 }
 
 /// Whether a generation may be dropped.

@@ -13,7 +13,7 @@ use fonn_proto::Version;
 use super::Shared;
 use super::error::DiskError;
 use super::reader::{Merged, Met};
-use super::record::{Fact, index_key};
+use super::record::Fact;
 
 /// Keys that one step looks at, so that other reads need not wait for long.
 const STEP_KEYS: usize = 4096;
@@ -109,12 +109,7 @@ pub(crate) fn step(
 ) -> Result<Step, DiskError> {
     let generations = shared.generations.snapshot();
     let state = shared.state();
-    let mut from = index_key(start, after.as_deref().unwrap_or(&[]));
-    if after.is_some() {
-        // The first key behind it.
-        from.push(0);
-    }
-    let mut merged = Merged::open(&generations, &from)?;
+    let mut merged = Merged::open(&generations, start, after.as_deref())?;
     let mut last = None;
     for _ in 0..STEP_KEYS {
         let met = merged.next()?;

@@ -69,7 +69,7 @@ use crate::levels::LevelCodec;
 use directory::{Directory, GenerationName};
 use generations::{Forgotten, Generations, Opening};
 use queue::Order;
-use reader::{Reach, Waiting};
+use reader::Waiting;
 use record::index_key;
 use shared::Shared;
 use stats::add;
@@ -78,12 +78,13 @@ pub use below::{Below, Leave, Leaving};
 pub use census::Census;
 pub use directory::has_generations as has_entries;
 pub use error::DiskError;
-pub use locate::{DiskLocation, DiskRecord, FrameFacts};
+pub use locate::{DiskLocation, FrameFacts};
 pub use mark::Mark;
 pub use newest::{Newest, NewestEntry};
 pub use options::{
     BUDGET_BYTES_MIN, COMPACTION_PERCENT, DiskOptions, Durability, ROOM_WAIT, VALUE_LEN_LIMIT,
 };
+pub use reader::Reach;
 pub use record::{ERASED, Fact};
 pub use slots::{SlotLimits, SlotPage};
 pub use state::{FlushMark, StoreState};
@@ -281,28 +282,11 @@ impl DiskTier {
             .await
     }
 
-    /// The version of the newest copy or tombstone of a key, here or in the tier below. No value is
-    /// read.
+    /// The version of the newest copy or tombstone of a key, within `reach`. No value is read.
     ///
     /// # Errors
     /// As [`DiskTier::find`].
-    pub async fn newest(&self, space: Space, key: &[u8]) -> Result<Option<Version>, DiskError> {
-        self.newest_within(space, key, Reach::Below).await
-    }
-
-    /// As [`DiskTier::newest`], without the tier below.
-    ///
-    /// # Errors
-    /// As [`DiskTier::find`].
-    pub async fn newest_here(
-        &self,
-        space: Space,
-        key: &[u8],
-    ) -> Result<Option<Version>, DiskError> {
-        self.newest_within(space, key, Reach::Here).await
-    }
-
-    async fn newest_within(
+    pub async fn newest(
         &self,
         space: Space,
         key: &[u8],

@@ -1,7 +1,7 @@
 //! Where an entry is on disk: for the operator, not for requests. It counts as no read and carries
 //! nothing over.
 
-use fonn_base::entry::{Meta, Space};
+use fonn_base::entry::Space;
 use fonn_codec::{Encoding, Frame};
 
 use super::DiskTier;
@@ -16,17 +16,10 @@ pub struct DiskLocation {
     pub generation: u64,
     /// Where its record begins in the value log, in bytes.
     pub offset: u64,
-    /// What it is.
-    pub record: DiskRecord,
-}
-
-/// What a record is.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum DiskRecord {
-    /// The key was deleted, at this version.
-    Tombstone(fonn_proto::Version),
-    /// An entry; without its frame's facts if the record is damaged.
-    Entry(Meta, Option<FrameFacts>),
+    /// What it is about.
+    pub fact: Fact,
+    /// How its value is stored; None for a tombstone, and if the record is damaged.
+    pub frame: Option<FrameFacts>,
 }
 
 /// How a value rests in its frame.
@@ -51,20 +44,19 @@ impl DiskTier {
             return Ok(None);
         };
         let generation = found.generation.id;
-        let record = match found.entry.fact {
-            Fact::Tombstone(version) => DiskRecord::Tombstone(version),
-            Fact::Put(meta) => match look(&found.generation.log, &found.entry, (space, key)) {
+        let frame = match found.entry.fact {
+            Fact::Tombstone(_) => None,
+            Fact::Put(_) => match look(&found.generation.log, &found.entry, (space, key)) {
                 Looked::Whole { frame, .. } => {
                     let parsed = Frame::parse(&frame, shared.options.value_len_max);
                     let intact = parsed.ok().filter(|frame| frame.verify().is_ok());
-                    let facts = intact.map(|parsed| FrameFacts {
+                    intact.map(|parsed| FrameFacts {
                         encoding: parsed.encoding(),
                         value_len: parsed.original_len(),
                         frame_len: frame.len(),
-                    });
-                    DiskRecord::Entry(meta, facts)
+                    })
                 }
-                Looked::Damaged => DiskRecord::Entry(meta, None),
+                Looked::Damaged => None,
                 Looked::Refused => {
                     let reason = "its value log cannot be read".to_owned();
                     return Err(DiskError::Index { generation, reason });
@@ -74,7 +66,8 @@ impl DiskTier {
         Ok(Some(DiskLocation {
             generation,
             offset: found.entry.offset,
-            record,
+            fact: found.entry.fact,
+            frame,
         }))
     }
 }

@@ -31,7 +31,7 @@ pub(crate) type Question = Box<dyn FnOnce(&Shared) + Send>;
 
 /// Which tiers a read asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reach {
+pub enum Reach {
     /// The disk tier alone.
     Here,
     /// The disk tier, and the tier below it.
@@ -280,12 +280,22 @@ pub(super) struct Met {
 pub(super) struct Merged(Vec<Cursor>);
 
 impl Merged {
-    pub(super) fn open(generations: &[Arc<Generation>], start: &[u8]) -> Result<Self, DiskError> {
+    /// The entries of a space and those after it, from behind the key `after` on.
+    pub(super) fn open(
+        generations: &[Arc<Generation>],
+        space: Space,
+        after: Option<&[u8]>,
+    ) -> Result<Self, DiskError> {
+        let mut start = index_key(space, after.unwrap_or(&[]));
+        if after.is_some() {
+            // The first key behind it.
+            start.push(0);
+        }
         let mut cursors = Vec::with_capacity(generations.len());
         for generation in generations.iter() {
             let mut cursor = Cursor {
                 generation: Arc::clone(generation),
-                entries: Box::new(generation.index.entries_from(start)),
+                entries: Box::new(generation.index.entries_from(&start)),
                 head: None,
             };
             cursor.advance()?;

@@ -7,7 +7,7 @@ use fonn_proto::placement;
 use super::error::DiskError;
 use super::mark::{self, Mark};
 use super::reader::Merged;
-use super::record::{ERASED, index_key};
+use super::record::ERASED;
 use super::{DiskTier, Shared};
 
 /// How many keys a step of a scan reads. A point read waits for one step of a scan at most.
@@ -35,14 +35,6 @@ pub struct SlotPage {
     pub last: Option<(Space, Vec<u8>)>,
 }
 
-/// What a scan is about, and where it goes on.
-struct SlotScan {
-    slots: SlotSet,
-    since: Option<Mark>,
-    after: Option<(Space, Vec<u8>)>,
-    limits: SlotLimits,
-}
-
 impl DiskTier {
     /// Keys of entries and tombstones of all spaces whose slot is in `slots`, from behind `after`
     /// on, in the order of spaces and keys. With `since`, only keys whose newest record is behind
@@ -60,39 +52,31 @@ impl DiskTier {
         after: Option<(Space, Vec<u8>)>,
         limits: SlotLimits,
     ) -> Result<SlotPage, DiskError> {
-        let scan = SlotScan {
-            slots: slots.clone(),
-            since,
-            after,
-            limits,
-        };
-        self.read(move |shared| step(shared, scan)).await
+        let slots = slots.clone();
+        self.read(move |shared| step(shared, &slots, since.as_ref(), after, limits))
+            .await
     }
 }
 
 /// One step of a scan: walks over the keys of all spaces, and keeps those of some slots.
-fn step(shared: &Shared, scan: SlotScan) -> Result<SlotPage, DiskError> {
-    let SlotScan {
-        slots,
-        since,
-        after,
-        limits,
-    } = scan;
+fn step(
+    shared: &Shared,
+    slots: &SlotSet,
+    since: Option<&Mark>,
+    after: Option<(Space, Vec<u8>)>,
+    limits: SlotLimits,
+) -> Result<SlotPage, DiskError> {
     let generations = shared.generations.snapshot();
-    let (count, offset) = match &since {
+    let (count, offset) = match since {
         Some(mark) => mark::begin(shared, &generations, mark).ok_or(DiskError::FeedLost)?,
         None => (generations.len(), 0),
     };
     let generations = generations.get(..count).unwrap_or(&generations);
     // The oldest that is read: in it, what lies before the offset is before the mark.
     let oldest = generations.last().map(|oldest| oldest.id);
-    let (space, key) = after.clone().unwrap_or_default();
-    let mut start = index_key(space, &key);
-    if after.is_some() {
-        // The first key behind it.
-        start.push(0);
-    }
-    let mut merged = Merged::open(generations, &start)?;
+    let space = after.as_ref().map_or(Space::default(), |after| after.0);
+    let key = after.as_ref().map(|after| &*after.1);
+    let mut merged = Merged::open(generations, space, key)?;
     let mut page = SlotPage::default();
     let mut bytes = 0;
     for _ in 0..STEP_KEYS {

@@ -27,8 +27,6 @@ const FLUSH_LEN: usize = 20;
 /// Bytes of a purge with its cutoff.
 const PURGE_LEN: usize = 22;
 
-const ALL_SPACES: u32 = u32::MAX;
-
 /// What survives a restart beside the entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreState {
@@ -43,8 +41,8 @@ pub struct StoreState {
 /// A flush: entries of lower versions are gone from its time on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlushMark {
-    /// The space it is about; None means all.
-    pub space: Option<Space>,
+    /// The space it is about.
+    pub space: Space,
     /// Entries whose version is below it are gone.
     pub cutoff: Version,
     /// Unix time in milliseconds from which on they are.
@@ -55,11 +53,9 @@ impl StoreState {
     /// Whether an entry was flushed at `now_ms`.
     #[must_use]
     pub fn is_flushed(&self, space: Space, version: Version, now_ms: u64) -> bool {
-        self.flushes.iter().any(|mark| {
-            mark.space.is_none_or(|flushed| flushed == space)
-                && version < mark.cutoff
-                && mark.at_ms <= now_ms
-        })
+        self.flushes
+            .iter()
+            .any(|mark| mark.space == space && version < mark.cutoff && mark.at_ms <= now_ms)
     }
 
     /// Whether an entry with these facts was flushed or purged at `now_ms`.
@@ -80,8 +76,7 @@ impl StoreState {
         out.extend_from_slice(&self.version_ceiling.to_le_bytes());
         out.extend_from_slice(&(flushes as u32).to_le_bytes());
         for mark in &self.flushes {
-            let space = mark.space.map_or(ALL_SPACES, |space| u32::from(space.0));
-            out.extend_from_slice(&space.to_le_bytes());
+            out.extend_from_slice(&u32::from(mark.space.0).to_le_bytes());
             out.extend_from_slice(&mark.cutoff.to_le_bytes());
             out.extend_from_slice(&mark.at_ms.to_le_bytes());
         }
@@ -141,15 +136,10 @@ impl FlushMark {
         let (space, rest) = bytes.split_first_chunk::<4>()?;
         let (cutoff, rest) = rest.split_first_chunk::<8>()?;
         let (at_ms, _) = rest.split_first_chunk::<8>()?;
-        let space = match u32::from_le_bytes(*space) {
-            ALL_SPACES => None,
-            space => Some(Space(u16::try_from(space).ok()?)),
-        };
-        let (cutoff, at_ms) = (u64::from_le_bytes(*cutoff), u64::from_le_bytes(*at_ms));
         Some(Self {
-            space,
-            cutoff,
-            at_ms,
+            space: Space(u16::try_from(u32::from_le_bytes(*space)).ok()?),
+            cutoff: u64::from_le_bytes(*cutoff),
+            at_ms: u64::from_le_bytes(*at_ms),
         })
     }
 }
@@ -237,12 +227,12 @@ mod tests {
             version_ceiling: 1 << 50,
             flushes: vec![
                 FlushMark {
-                    space: None,
+                    space: Space(0),
                     cutoff: 7,
                     at_ms: 8,
                 },
                 FlushMark {
-                    space: Some(Space(u16::MAX)),
+                    space: Space(u16::MAX),
                     cutoff: 9,
                     at_ms: u64::MAX,
                 },
@@ -318,7 +308,7 @@ mod tests {
             purges: Vec::new(),
             version_ceiling: 0,
             flushes: vec![FlushMark {
-                space: Some(Space(3)),
+                space: Space(3),
                 cutoff: 10,
                 at_ms: 100,
             }],

@@ -617,7 +617,7 @@ async fn state_survives_reopening() {
         purges: Vec::new(),
         version_ceiling: 123,
         flushes: vec![FlushMark {
-            space: Some(SPACE),
+            space: SPACE,
             cutoff: 5,
             at_ms: 6,
         }],

@@ -108,7 +108,7 @@ fn tell_lost(shared: &Shared, oldest: &Generation, below: &dyn Below) -> bool {
     let mut is_noted = true;
     let mut leaving = Vec::new();
     // False once it has refused some.
-    let mut tell = |space, key: &[u8], version, len| {
+    let mut tell = |space, key: &[u8], version| {
         let may_be_newest = match shared.generations.find(&index_key(space, key)) {
             Ok(newest) => newest.is_some_and(|newest| newest.generation.id == oldest.id),
             Err(_) => true,
@@ -120,7 +120,6 @@ fn tell_lost(shared: &Shared, oldest: &Generation, below: &dyn Below) -> bool {
             space,
             key: key.to_owned(),
             version,
-            len: u64::from(len),
         });
         if leaving.len() == LEAVING_MAX {
             is_noted &= below.lost(&leaving);
@@ -132,7 +131,7 @@ fn tell_lost(shared: &Shared, oldest: &Generation, below: &dyn Below) -> bool {
         for found in oldest.index.entries_from(&index_key(Space(0), b"")) {
             let (key, entry) = found?;
             if let Some((space, key)) = oldest.key_of(&key, &entry)?
-                && !tell(space, &key, entry.fact.version(), entry.record_len)
+                && !tell(space, &key, entry.fact.version())
             {
                 break;
             }
@@ -143,8 +142,7 @@ fn tell_lost(shared: &Shared, oldest: &Generation, below: &dyn Below) -> bool {
         warn!(generation = oldest.id, %error, "cannot read the index of the oldest generation: reading its log");
         let mut records = oldest.log.records(0);
         while let Ok(Some(record)) = records.next() {
-            let version = record.fact.version();
-            if !tell(record.space, record.key(), version, record.len()) {
+            if !tell(record.space, record.key(), record.fact.version()) {
                 break;
             }
         }

@@ -10,7 +10,7 @@ use fonn_proto::placement::{self, SLOT_COUNT};
 use super::error::DiskError;
 use super::generations::Snapshot;
 use super::reader::{self, Merged, Met};
-use super::record::{Fact, index_key};
+use super::record::Fact;
 use super::{DiskTier, Shared};
 
 /// Steps of walks that may wait.
@@ -76,16 +76,6 @@ pub(crate) fn run(shared: &Shared) {
     reader::run(shared, &shared.walks);
 }
 
-/// The index key from which a space is walked on.
-fn start(space: Space, after: Option<&[u8]>) -> super::record::IndexKey {
-    let mut start = index_key(space, after.unwrap_or(&[]));
-    if after.is_some() {
-        // The first key behind it.
-        start.push(0);
-    }
-    start
-}
-
 /// Merges the indexes: the newest record of each key counts.
 fn page(
     generations: &Snapshot,
@@ -93,7 +83,7 @@ fn page(
     after: Option<Vec<u8>>,
     limits: PageLimits,
 ) -> Result<KeyPage, DiskError> {
-    let mut merged = Merged::open(generations, &start(space, after.as_deref()))?;
+    let mut merged = Merged::open(generations, space, after.as_deref())?;
     let mut page = KeyPage::default();
     let mut key_bytes = 0;
     for _ in 0..STEP_RECORDS {
@@ -122,7 +112,7 @@ fn count_on(
 ) -> Result<CountStep, DiskError> {
     let generations = shared.generations.snapshot();
     let state = shared.state();
-    let mut merged = Merged::open(&generations, &start(space, after.as_deref()))?;
+    let mut merged = Merged::open(&generations, space, after.as_deref())?;
     let mut last = None;
     let key_bytes_max = count.key_bytes + STEP_KEY_BYTES;
     for _ in 0..STEP_RECORDS {

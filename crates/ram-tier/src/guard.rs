@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use fonn_base::entry::{Meta, Space};
+use fonn_base::entry::Space;
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 
@@ -102,17 +102,12 @@ impl<'t> ShardGuard<'t> {
         self.shard.remove(id.0);
     }
 
-    /// Changes an entry's facts. Value, recency, dirtiness and the fetched mark stay. Allocates
-    /// only when flags, writer, CAS token or expiry become present or absent.
-    ///
-    /// # Errors
-    /// [`Refused`] if the shard has run out of addresses, at more than 100 GiB of small entries;
-    /// then nothing has changed.
+    /// Notes that the right to recache an entry was given out.
     ///
     /// # Panics
     /// If the entry was removed.
-    pub fn set_meta(&mut self, id: SlotId, meta: &Meta) -> Result<(), Refused> {
-        self.shard.set_meta(id.0, meta)
+    pub fn set_token_sent(&mut self, id: SlotId) {
+        self.shard.set_token_sent(id.0);
     }
 
     /// Notes a use at `now_s`: recency, time of the last use and the fetched mark.
@@ -121,14 +116,6 @@ impl<'t> ShardGuard<'t> {
     /// If the entry was removed.
     pub fn touch_use(&mut self, id: SlotId, now_s: u32) {
         self.shard.touch_use(id.0, now_s);
-    }
-
-    /// Protects an entry from eviction until [`ShardGuard::clear_dirty_if_version`].
-    ///
-    /// # Panics
-    /// If the entry was removed.
-    pub fn set_dirty(&mut self, id: SlotId) {
-        self.shard.set_dirty(id.0);
     }
 
     /// Tells that the disk has this version of the key. If it is still the one here, the entry may

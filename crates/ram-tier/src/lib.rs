@@ -142,6 +142,15 @@ impl<'a> Stored<'a> {
             Self::Shared(bytes) => bytes,
         }
     }
+
+    /// The bytes, to be kept when the entry is gone: copied if they are in the entry.
+    #[must_use]
+    pub fn to_bytes(self) -> Bytes {
+        match self {
+            Self::Inline(bytes) => Bytes::copy_from_slice(bytes),
+            Self::Shared(bytes) => bytes.clone(),
+        }
+    }
 }
 
 /// An entry or tombstone in its slot.

@@ -196,13 +196,6 @@ pub(super) fn parts(block: &[u8], word: u32) -> Parts<'_> {
     }
 }
 
-/// Overwrites the extras of a payload, of which the same must be present.
-pub(super) fn set_extras(payload: &mut [u8], extras: Extras) {
-    let (_, key_len, rest) = addressed(payload);
-    let at = payload.len() - rest.len() + key_len;
-    write_extras(&mut payload[at..], extras);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -303,34 +296,5 @@ mod tests {
             ..none
         };
         assert_eq!((none.len(), writer.len(), expiry.len()), (0, 4, 8));
-    }
-
-    #[test]
-    fn extras_are_overwritten_in_their_place() {
-        for (space, key) in addresses() {
-            let parts = Parts {
-                last_used_s: 9,
-                space,
-                key: &key,
-                body: b"value",
-                extras: Extras {
-                    flags: 7,
-                    writer: WriterId::new(5),
-                    cas: Some(8),
-                    expires_at_ms: 9,
-                },
-            };
-            let (mut block, word) = written(&parts, 3);
-            let extras = Extras {
-                flags: 9,
-                writer: WriterId::new(6),
-                cas: Some(u64::MAX),
-                expires_at_ms: u64::MAX,
-            };
-            set_extras(&mut block, extras);
-            let read = super::parts(&block, word);
-            let expected = (&key[..], &b"value"[..], extras);
-            assert_eq!((read.key, read.body, read.extras), expected);
-        }
     }
 }

@@ -418,43 +418,8 @@ impl Shard {
         self.structures = structures;
     }
 
-    /// Changes the facts of an entry and nothing else; see `ShardGuard::set_meta`.
-    pub fn set_meta(&mut self, id: u32, meta: &Meta) -> Result<(), Refused> {
-        let slot = *self.slab.at(id);
-        let parts = parts_of(&self.arena, &slot);
-        let (before, after) = (parts.extras, extras_of(meta));
-        let mut word = with_meta(slot.state, meta);
-        let mut block = slot.block;
-        if before.bits() == after.bits() {
-            payload::set_extras(self.arena.block_mut(block), after);
-        } else {
-            let (key, body) = (parts.key.to_vec(), parts.body.to_vec());
-            let parts = Parts {
-                last_used_s: parts.last_used_s,
-                space: parts.space,
-                key: &key,
-                body: &body,
-                extras: after,
-            };
-            if !self.arena.fits(block, parts.len()) {
-                block = self.arena.take(parts.len()).ok_or(Refused)?;
-                let (more, less) = (self.arena.cost(block), self.arena.cost(slot.block));
-                self.used = self.used + more - less;
-                if self.recency.are_many() {
-                    self.recency.add(parts.space, more);
-                    self.recency.sub(parts.space, less);
-                }
-            }
-            word = state::with_slack(word, self.fill(block, &parts));
-        }
-        let slot = self.slab.at_mut(id);
-        let old = std::mem::replace(&mut slot.block, block);
-        slot.version = meta.version;
-        slot.state = word;
-        if old != block {
-            self.free_block(old);
-        }
-        Ok(())
+    pub fn set_token_sent(&mut self, id: u32) {
+        self.slab.at_mut(id).state |= state::TOKEN_SENT;
     }
 
     /// Notes a use.
@@ -473,14 +438,6 @@ impl Shard {
         self.recency
             .of(|| payload::space(arena.block(block)))
             .touch(&mut self.slab, id, Use { now_s, before_s });
-    }
-
-    pub fn set_dirty(&mut self, id: u32) {
-        let slot = self.slab.at_mut(id);
-        if !state::has(slot.state, DIRTY) {
-            slot.state |= DIRTY;
-            self.dirty += 1;
-        }
     }
 
     /// The disk has caught up with a slot: a tombstone goes, an entry may be evicted again.

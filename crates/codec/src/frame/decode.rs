@@ -31,10 +31,19 @@ enum Body<'a> {
 /// The stored blocks of a value. A value of one piece is one block without an index.
 #[derive(Clone, Copy, Debug)]
 struct Blocks<'a> {
-    /// Where each block ends in `stored`, 4 bytes each; in order and within `stored`.
-    index: &'a [u8],
+    index: BlockIndex<'a>,
     stored: &'a [u8],
-    original_len: usize,
+}
+
+/// Where each stored block of a value ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BlockIndex<'a> {
+    /// 4 bytes for each block; none for a value of one piece.
+    pub(super) entries: &'a [u8],
+    /// Bytes of all stored blocks.
+    pub(super) stored_len: usize,
+    /// Bytes of the value.
+    pub(super) original_len: usize,
 }
 
 impl<'a> Frame<'a> {
@@ -231,70 +240,72 @@ pub(super) fn block_len_of(original_len: usize, block: usize) -> usize {
         .min(BLOCK_LEN)
 }
 
-impl<'a> Blocks<'a> {
-    fn parse(header: &Header, payload: &'a [u8]) -> Result<Self, FrameError> {
-        let original_len = header.original_len();
-        if !header.has_blocks() {
-            return Ok(Self {
-                index: &[],
-                stored: payload,
-                original_len,
-            });
-        }
-        let index_len = header.block_count().saturating_mul(INDEX_ENTRY_LEN);
-        let (index, stored) = payload
-            .split_at_checked(index_len)
-            .ok_or(FrameError::Field {
-                name: "stored length",
-            })?;
-        let blocks = Self {
-            index,
-            stored,
-            original_len,
-        };
+impl BlockIndex<'_> {
+    /// Whether the blocks follow each other without gaps, and none is longer than what it holds.
+    pub(super) fn check(&self) -> Result<(), FrameError> {
         let mut start = 0;
-        for block in 0..header.block_count() {
-            let end = blocks.end(block).ok_or(FrameError::Index { block })?;
+        let count = self.original_len.div_ceil(BLOCK_LEN);
+        for block in 0..count {
+            let end = self.end(block).ok_or(FrameError::Index { block })?;
             let is_in_order = end > start
-                && end <= stored.len()
-                && end.saturating_sub(start) <= block_len_of(blocks.original_len, block);
+                && end <= self.stored_len
+                && end.saturating_sub(start) <= block_len_of(self.original_len, block);
             if !is_in_order {
                 return Err(FrameError::Index { block });
             }
             start = end;
         }
-        if start == stored.len() {
-            Ok(blocks)
+        if start == self.stored_len {
+            Ok(())
         } else {
-            Err(FrameError::Index {
-                block: header.block_count(),
-            })
+            Err(FrameError::Index { block: count })
         }
     }
 
-    fn end(&self, block: usize) -> Option<usize> {
-        let entry = self
-            .index
-            .get(block.checked_mul(INDEX_ENTRY_LEN)?..)?
-            .first_chunk()?;
-        usize::try_from(u32::from_le_bytes(*entry)).ok()
-    }
-
-    fn stored_of(&self, block: usize) -> Option<&'a [u8]> {
-        if self.index.is_empty() {
-            return Some(self.stored);
-        }
+    /// Where a block is among the stored bytes.
+    pub(super) fn range(&self, block: usize) -> Option<Range<usize>> {
         let start = match block.checked_sub(1) {
             Some(before) => self.end(before)?,
             None => 0,
         };
-        self.stored.get(start..self.end(block)?)
+        Some(start..self.end(block)?)
+    }
+
+    fn end(&self, block: usize) -> Option<usize> {
+        if self.entries.is_empty() {
+            return (block == 0).then_some(self.stored_len);
+        }
+        let from = block.checked_mul(INDEX_ENTRY_LEN)?;
+        let entry = self.entries.get(from..)?.first_chunk()?;
+        usize::try_from(u32::from_le_bytes(*entry)).ok()
+    }
+}
+
+impl<'a> Blocks<'a> {
+    fn parse(header: &Header, payload: &'a [u8]) -> Result<Self, FrameError> {
+        let (entries, stored) =
+            payload
+                .split_at_checked(header.index_len())
+                .ok_or(FrameError::Field {
+                    name: "stored length",
+                })?;
+        let index = BlockIndex {
+            entries,
+            stored_len: stored.len(),
+            original_len: header.original_len(),
+        };
+        index.check()?;
+        Ok(Self { index, stored })
+    }
+
+    fn stored_of(&self, block: usize) -> Option<&'a [u8]> {
+        self.stored.get(self.index.range(block)?)
     }
 
     /// Appends all blocks to `out`, which is empty and has room for them. Else which of them cannot
     /// be had.
     fn append_all(&self, append: Append, out: &mut Vec<u8>) -> Result<(), usize> {
-        for block in 0..self.original_len.div_ceil(BLOCK_LEN) {
+        for block in 0..self.index.original_len.div_ceil(BLOCK_LEN) {
             self.append(block, append, out).ok_or(block)?;
         }
         Ok(())
@@ -302,7 +313,7 @@ impl<'a> Blocks<'a> {
 
     fn append(&self, block: usize, append: Append, out: &mut Vec<u8>) -> Option<()> {
         let stored = self.stored_of(block)?;
-        let original_len = block_len_of(self.original_len, block);
+        let original_len = block_len_of(self.index.original_len, block);
         if stored.len() == original_len {
             out.extend_from_slice(stored);
             return Some(());
@@ -315,7 +326,7 @@ impl<'a> Blocks<'a> {
     /// Fills `out` with the bytes of `block`. None if they cannot be had.
     fn decode(&self, block: usize, operations: Operations, out: &mut [u8]) -> Option<()> {
         let stored = self.stored_of(block)?;
-        if out.len() != block_len_of(self.original_len, block) {
+        if out.len() != block_len_of(self.index.original_len, block) {
             return None;
         }
         if stored.len() == out.len() {

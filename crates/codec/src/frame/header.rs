@@ -244,12 +244,21 @@ impl Header {
     }
 
     /// Whether the payload is blocks with an index.
-    pub(super) fn has_blocks(&self) -> bool {
+    fn has_blocks(&self) -> bool {
         matches!(self.encoding, Encoding::Compressed(_)) && self.original_len() > BLOCK_LEN
     }
 
+    /// Bytes of the index of blocks, with which the payload begins.
+    pub(super) fn index_len(&self) -> usize {
+        if self.has_blocks() {
+            self.block_count().saturating_mul(INDEX_ENTRY_LEN)
+        } else {
+            0
+        }
+    }
+
     /// How many blocks the value would be cut into.
-    pub(super) fn block_count(&self) -> usize {
+    fn block_count(&self) -> usize {
         self.original_len().div_ceil(BLOCK_LEN)
     }
 

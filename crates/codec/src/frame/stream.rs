@@ -8,9 +8,9 @@
 
 use std::mem;
 
-use super::decode::block_len_of;
+use super::decode::{BlockIndex, block_len_of};
 use crate::checksum;
-use crate::frame::{BLOCK_LEN, Encoding, FrameError, HEADER_LEN, Header, INDEX_ENTRY_LEN};
+use crate::frame::{Encoding, FrameError, HEADER_LEN, Header};
 use crate::registry::{Operations, Support};
 
 /// A frame of which a part is there.
@@ -162,11 +162,7 @@ impl Body {
         let Support::Compiled(operations) = spec.codec().support() else {
             return Err(FrameError::Field { name: "codec" });
         };
-        let index_len = if header.has_blocks() {
-            header.block_count().saturating_mul(INDEX_ENTRY_LEN)
-        } else {
-            0
-        };
+        let index_len = header.index_len();
         let stored_len = header
             .stored_len()
             .checked_sub(index_len)
@@ -202,13 +198,12 @@ impl Blocks {
             if self.index.len() < self.index_len {
                 return Ok(());
             }
-            self.check_index()?;
+            self.index().check()?;
         }
         while !rest.is_empty() {
             let block = self.block;
-            let stored_len = self
-                .stored_len_of(block)
-                .ok_or(FrameError::Index { block })?;
+            let stored = self.index().range(block);
+            let stored_len = stored.ok_or(FrameError::Index { block })?.len();
             let missing = stored_len.saturating_sub(self.carry.len());
             let (front, back) = rest.split_at(missing.min(rest.len()));
             rest = back;
@@ -249,43 +244,13 @@ impl Blocks {
         (value.len() == end).then_some(())
     }
 
-    /// What [`Frame::parse`](crate::Frame::parse) checks of an index.
-    fn check_index(&self) -> Result<(), FrameError> {
-        let mut start = 0;
-        let count = self.original_len.div_ceil(BLOCK_LEN);
-        for block in 0..count {
-            let end = self.end(block).ok_or(FrameError::Index { block })?;
-            let is_in_order = end > start
-                && end <= self.stored_len
-                && end.saturating_sub(start) <= block_len_of(self.original_len, block);
-            if !is_in_order {
-                return Err(FrameError::Index { block });
-            }
-            start = end;
+    /// The index, once all of it has come.
+    fn index(&self) -> BlockIndex<'_> {
+        BlockIndex {
+            entries: &self.index,
+            stored_len: self.stored_len,
+            original_len: self.original_len,
         }
-        if start == self.stored_len {
-            Ok(())
-        } else {
-            Err(FrameError::Index { block: count })
-        }
-    }
-
-    /// Where a block ends behind the index.
-    fn end(&self, block: usize) -> Option<usize> {
-        if self.index_len == 0 {
-            return (block == 0).then_some(self.stored_len);
-        }
-        let from = block.checked_mul(INDEX_ENTRY_LEN)?;
-        let entry = self.index.get(from..)?.first_chunk()?;
-        usize::try_from(u32::from_le_bytes(*entry)).ok()
-    }
-
-    fn stored_len_of(&self, block: usize) -> Option<usize> {
-        let start = match block.checked_sub(1) {
-            Some(before) => self.end(before)?,
-            None => 0,
-        };
-        self.end(block)?.checked_sub(start)
     }
 }
 
@@ -295,7 +260,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::frame::{ErrorKind, is_intact};
+    use crate::frame::{BLOCK_LEN, ErrorKind, is_intact};
     use crate::{CodecSpec, Frame, encode};
 
     const LIMIT: usize = 1 << 20;

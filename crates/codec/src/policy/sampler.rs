@@ -13,6 +13,15 @@ const TRIED_LEN_MAX: usize = 64 << 10;
 /// of these counts for less and less.
 const DECAY_BYTES: u64 = 1 << 20;
 
+/// One of so many values is sampled, if the rate allows.
+const EVERY: u32 = 16;
+
+/// Most bytes sampled a second. 64 KiB with six candidates cost 2 to 4 ms.
+const BYTES_PER_SEC: u64 = 64 << 10;
+
+// Else no large value would ever be sampled.
+const _: () = assert!(BYTES_PER_SEC >= TRIED_LEN_MAX as u64);
+
 /// What one candidate made of the sampled bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
@@ -67,32 +76,11 @@ impl Sample {
     }
 }
 
-/// How often a [`Sampler`] samples.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SamplerOptions {
-    /// One of so many values is sampled, if the rate allows. 0 is taken as 1.
-    pub every: u32,
-    /// Most bytes sampled a second. 64 KiB with six candidates cost 2 to 4 ms.
-    pub bytes_per_sec: u32,
-    /// Shorter values are stored verbatim by every candidate (`--codec-min-bytes`).
-    pub min_bytes: usize,
-}
-
-impl Default for SamplerOptions {
-    /// One value of 16, 64 KiB a second, from 256 bytes.
-    fn default() -> Self {
-        Self {
-            every: 16,
-            bytes_per_sec: 64 << 10,
-            min_bytes: 256,
-        }
-    }
-}
-
 /// Samples the values of one level. Its memory is two buffers of up to 70 KiB.
 #[derive(Debug)]
 pub struct Sampler {
-    options: SamplerOptions,
+    /// Shorter values are stored verbatim by every candidate (`--codec-min-bytes`).
+    min_bytes: usize,
     /// The candidates of the level that this build has.
     candidates: Vec<(usize, CodecSpec)>,
     sample: Sample,
@@ -105,11 +93,11 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// A sampler of the candidates that `level` may use.
+    /// A sampler of the candidates that `level` may use, for values of at least `min_bytes`.
     #[must_use]
-    pub fn new(level: Level, options: SamplerOptions) -> Self {
+    pub fn new(level: Level, min_bytes: usize) -> Self {
         Self {
-            options,
+            min_bytes,
             candidates: (0..level.candidate_count())
                 .filter_map(|index| Some((index, candidate(index)?)))
                 .collect(),
@@ -128,24 +116,22 @@ impl Sampler {
     pub fn offer(&mut self, now_ms: u64, len: usize) -> bool {
         self.sample.offered_bytes = self.sample.offered_bytes.saturating_add(len as u64);
         let is_turn = self.offered_count == 0;
-        self.offered_count = (self.offered_count + 1) % self.options.every.max(1);
+        self.offered_count = (self.offered_count + 1) % EVERY;
         if !is_turn {
             return false;
         }
-        // At least one value's worth, or a low rate would never sample a large one.
-        let full = u64::from(self.options.bytes_per_sec).max(TRIED_LEN_MAX as u64);
         let elapsed_ms = now_ms.saturating_sub(self.refilled_ms.unwrap_or(0));
-        let refill = u64::from(self.options.bytes_per_sec).saturating_mul(elapsed_ms) / 1000;
+        let refill = BYTES_PER_SEC.saturating_mul(elapsed_ms) / 1000;
         if self.refilled_ms.is_none() {
-            self.allowance = full;
+            self.allowance = BYTES_PER_SEC;
             self.refilled_ms = Some(now_ms);
         } else if refill > 0 {
-            self.allowance = self.allowance.saturating_add(refill).min(full);
+            self.allowance = self.allowance.saturating_add(refill).min(BYTES_PER_SEC);
             self.refilled_ms = Some(now_ms);
         }
         let cost = len.min(TRIED_LEN_MAX) as u64;
         if self.allowance < cost {
-            // The next value is looked at instead, or `every` values would pass.
+            // The next value is looked at instead, or `EVERY` values would pass.
             self.offered_count = 0;
             return false;
         }
@@ -164,7 +150,7 @@ impl Sampler {
         let raw = value.get(start..start + len).unwrap_or_default();
         // What `encode` would not try costs nothing and saves nothing. The format is told by the
         // first bytes of the whole value.
-        let is_tried = value.len() >= self.options.min_bytes
+        let is_tried = value.len() >= self.min_bytes
             && !value.is_empty()
             && !sniff::is_compressed(value)
             && !sniff::looks_random(raw);
@@ -247,7 +233,7 @@ mod tests {
 
     #[test]
     fn one_of_many_values_is_sampled_and_all_are_counted() {
-        let mut sampler = Sampler::new(Level::Fresh, SamplerOptions::default());
+        let mut sampler = Sampler::new(Level::Fresh, 256);
         let sampled = (0..160).filter(|_| sampler.offer(0, 1000)).count();
         assert_eq!(sampled, 10);
         assert_eq!(sampler.sample().offered_bytes, 160_000);
@@ -255,27 +241,22 @@ mod tests {
 
     #[test]
     fn the_rate_is_bounded() {
-        let options = SamplerOptions {
-            every: 1,
-            bytes_per_sec: 100_000,
-            min_bytes: 0,
-        };
-        let mut sampler = Sampler::new(Level::Fresh, options);
+        let mut sampler = Sampler::new(Level::Fresh, 0);
         let sampled: usize = (0..10_000u64)
             .filter(|ms| sampler.offer(1_700_000_000_000 + ms, 10_000))
             .count();
         // 10 seconds, and the bucket that was full at first.
-        assert!((105..=110).contains(&sampled), "{sampled}");
+        assert!((70..=72).contains(&sampled), "{sampled}");
         // Values longer than what is tried of them cost what is tried.
         let sampled = (10_000..20_000u64)
             .filter(|ms| sampler.offer(1_700_000_000_000 + ms, 10 << 20))
             .count();
-        assert!((14..=16).contains(&sampled), "{sampled}");
+        assert!((9..=11).contains(&sampled), "{sampled}");
     }
 
     #[test]
     fn candidates_of_the_level_are_tried_and_no_others() {
-        let mut sampler = Sampler::new(Level::Ram, SamplerOptions::default());
+        let mut sampler = Sampler::new(Level::Ram, 256);
         sampler.measure(&text(100_000), ticks());
         let sample = *sampler.sample();
         assert_eq!(sample.raw_bytes, 64 << 10);
@@ -297,14 +278,10 @@ mod tests {
 
     #[test]
     fn what_would_not_be_tried_costs_nothing() {
-        let options = SamplerOptions {
-            min_bytes: 2000,
-            ..SamplerOptions::default()
-        };
         let mut zstd_frame = b"\x28\xB5\x2F\xFD".to_vec();
         zstd_frame.extend(text(10_000));
         for value in [vec![], text(1999), noise(50_000), zstd_frame] {
-            let mut sampler = Sampler::new(Level::Cold, options);
+            let mut sampler = Sampler::new(Level::Cold, 2000);
             sampler.measure(&value, || -> u64 { unreachable!("nothing is timed") });
             for index in (0..CANDIDATES.len()).filter(|&index| candidate(index).is_some()) {
                 let cost = sampler.sample().cost_at(index);
@@ -319,7 +296,7 @@ mod tests {
         else {
             return;
         };
-        let mut sampler = Sampler::new(Level::Fresh, SamplerOptions::default());
+        let mut sampler = Sampler::new(Level::Fresh, 256);
         let share = |sampler: &Sampler| {
             let sample = sampler.sample();
             sample.cost(lz4).unwrap().stored_bytes as f64 / sample.raw_bytes as f64

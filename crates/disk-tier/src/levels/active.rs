@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use fonn_codec::frame::HEADER_LEN;
-use fonn_codec::policy::{Auto, Decision, Reason, Sampler, SamplerOptions, Signals};
+use fonn_codec::policy::{Auto, Decision, Reason, Sampler, Signals};
 use fonn_codec::sniff::Runs;
 use fonn_codec::{CodecSpec, Encoded, Encoding, Verbatim};
 use parking_lot::Mutex;
@@ -91,15 +91,11 @@ impl LevelCodec {
                     Level::Fresh => 1,
                     _ => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
                 };
-                let options = SamplerOptions {
-                    min_bytes,
-                    ..SamplerOptions::default()
-                };
                 let policy = Auto::new(self.level).with_cpus(cpus as f32);
                 let spec = policy.current();
                 *auto = Some(Choosing {
                     policy,
-                    sampler: Sampler::new(self.level, options),
+                    sampler: Sampler::new(self.level, min_bytes),
                     waiting: Vec::new(),
                 });
                 spec

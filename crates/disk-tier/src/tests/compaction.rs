@@ -266,7 +266,7 @@ async fn an_expired_or_flushed_entry_leaves_a_tombstone_if_an_older_one_is_behin
     put_texts(&rig, 20..=30).await;
     rig.roll().await;
     let flush = FlushMark {
-        space: Some(SPACE),
+        space: SPACE,
         cutoff: 14,
         at_ms: 0,
     };

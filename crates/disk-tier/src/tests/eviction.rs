@@ -245,7 +245,7 @@ async fn flushed_and_expired_entries_are_not_carried_over() {
             purges: Vec::new(),
             version_ceiling: 0,
             flushes: vec![FlushMark {
-                space: None,
+                space: SPACE,
                 cutoff: 2,
                 at_ms: 0,
             }],

@@ -257,7 +257,10 @@ async fn an_erased_key_is_unknown_and_takes_any_version() {
     rig.delete(b"deleted", 9).await;
     for key in [&b"k"[..], b"deleted", b"old", b"gone"] {
         erase(&rig, key).await;
-        assert_eq!(rig.tier().newest(SPACE, key).await.unwrap(), None);
+        assert_eq!(
+            rig.tier().newest(SPACE, key, Reach::Below).await.unwrap(),
+            None
+        );
     }
     assert_eq!(feed(&rig, None).await, keys([]));
     for key in [&b"k"[..], b"deleted", b"old"] {
@@ -385,7 +388,8 @@ impl Model {
             Step::Erase { key } => {
                 erase(&self.rig, &bytes_of(key)).await;
                 self.changed.remove(&bytes_of(key));
-                let newest = self.rig.tier().newest(SPACE, &bytes_of(key)).await;
+                let key = bytes_of(key);
+                let newest = self.rig.tier().newest(SPACE, &key, Reach::Below).await;
                 assert_eq!(newest.unwrap(), None);
             }
             Step::Copy { key } => {

@@ -29,7 +29,7 @@ fn cut(rig: &Rig, space: Space, below: Version) {
             purges: Vec::new(),
             version_ceiling: u64::MAX / 2,
             flushes: vec![FlushMark {
-                space: Some(space),
+                space,
                 cutoff: below,
                 at_ms: 0,
             }],

@@ -21,16 +21,17 @@ fn expiry_of(tier: &RamTier) -> u64 {
     found.meta.expires_at_ms
 }
 
-/// Sets the expiry alone, as a touch does.
+/// Changes the expiry alone, as a touch does: the entry is written anew.
 fn touch_expiry(tier: &RamTier, expires_at_ms: u64) {
     let hash = tier.hash(SPACE, KEY);
     let mut shard = tier.lock(hash);
-    let id = shard.find(hash, SPACE, KEY).unwrap();
-    let meta = Meta {
-        expires_at_ms,
-        ..shard.get(id).meta
+    let found = shard.get(shard.find(hash, SPACE, KEY).unwrap());
+    let version = found.meta.version;
+    let touched = NewEntry {
+        stored: StoredIn::Shared(found.stored.to_bytes()),
+        ..expiring(version, expires_at_ms)
     };
-    shard.set_meta(id, &meta).unwrap();
+    shard.insert(hash, touched, 0).unwrap();
 }
 
 fn sweep(tier: &RamTier, now_ms: u64) -> usize {

@@ -20,6 +20,7 @@ enum Op {
         framed: bool,
         flags: u32,
         cas: Option<u64>,
+        stale: bool,
         expires: bool,
     },
     Tombstone {
@@ -31,15 +32,7 @@ enum Op {
     Remove {
         key: u8,
     },
-    SetMeta {
-        key: u8,
-        flags: u32,
-        cas: Option<u64>,
-        stale: bool,
-        token_sent: bool,
-        expires: bool,
-    },
-    SetDirty {
+    TokenSent {
         key: u8,
     },
     Clean {
@@ -61,21 +54,18 @@ fn op() -> impl Strategy<Value = Op> {
             len,
             prop::bool::weighted(0.3),
             any::<bool>(),
-            flags.clone(),
-            cas.clone(),
+            flags,
+            cas,
+            any::<bool>(),
             any::<bool>(),
         )
-            .prop_map(|(key, len, dirty, framed, flags, cas, expires)| {
-                Op::Insert { key, len, dirty, framed, flags, cas, expires }
+            .prop_map(|(key, len, dirty, framed, flags, cas, stale, expires)| {
+                Op::Insert { key, len, dirty, framed, flags, cas, stale, expires }
             }),
         1 => key.clone().prop_map(|key| Op::Tombstone { key }),
         4 => key.clone().prop_map(|key| Op::Use { key }),
         1 => key.clone().prop_map(|key| Op::Remove { key }),
-        2 => (key.clone(), flags, cas, any::<bool>(), any::<bool>(), any::<bool>())
-            .prop_map(|(key, flags, cas, stale, token_sent, expires)| {
-                Op::SetMeta { key, flags, cas, stale, token_sent, expires }
-            }),
-        1 => key.clone().prop_map(|key| Op::SetDirty { key }),
+        1 => key.clone().prop_map(|key| Op::TokenSent { key }),
         4 => key.clone().prop_map(|key| Op::Clean { key }),
         1 => key.prop_map(|key| Op::CleanOldVersion { key }),
     ]
@@ -168,8 +158,7 @@ impl Pair {
             | Op::Tombstone { key }
             | Op::Use { key }
             | Op::Remove { key }
-            | Op::SetMeta { key, .. }
-            | Op::SetDirty { key }
+            | Op::TokenSent { key }
             | Op::Clean { key }
             | Op::CleanOldVersion { key } => key,
         };
@@ -186,12 +175,15 @@ impl Pair {
                 framed,
                 flags,
                 cas,
+                stale,
                 expires,
                 ..
             } => {
                 let value = vec![version as u8; len];
                 let meta = Meta {
                     cas_override: cas,
+                    stale,
+                    token_sent: flags & 2 != 0,
                     writer: WriterId::new(flags & 1),
                     ..Meta::new(version, flags, if expires { version * 1000 } else { 0 })
                 };
@@ -251,34 +243,12 @@ impl Pair {
                 found.into_iter().for_each(|id| shard.remove(id));
                 self.model.remove(key);
             }
-            Op::SetMeta {
-                flags,
-                cas,
-                stale,
-                token_sent,
-                expires,
-                ..
-            } => {
+            Op::TokenSent { .. } => {
                 if let (Some(id), Some(entry)) = (found, known)
                     && !entry.tombstone
                 {
-                    let expires_at_ms = if expires { version * 2000 } else { 0 };
-                    entry.meta = Meta {
-                        version,
-                        cas_override: cas,
-                        flags,
-                        expires_at_ms,
-                        stale,
-                        token_sent,
-                        writer: WriterId::new(flags & 2),
-                    };
-                    shard.set_meta(id, &entry.meta).unwrap();
-                }
-            }
-            Op::SetDirty { .. } => {
-                if let (Some(id), Some(entry)) = (found, known) {
-                    shard.set_dirty(id);
-                    entry.dirty = true;
+                    shard.set_token_sent(id);
+                    entry.meta.token_sent = true;
                 }
             }
             Op::Clean { .. } => {

@@ -95,9 +95,13 @@ fn overwritten_deleted_expired_and_shared_entries_give_their_bytes_back() {
     assert_eq!(used(&tier), small);
     let hash = tier.hash(space(LIMITED), &key);
     let mut shard = tier.lock(hash);
-    let id = shard.find(hash, space(LIMITED), &key).unwrap();
     // Facts that make the block longer.
-    shard.set_meta(id, &Meta::new(2, 7, 0)).unwrap();
+    let longer = NewEntry {
+        space: space(LIMITED),
+        meta: Meta::new(2, 7, 0),
+        ..entry(&key, &VALUE, 2)
+    };
+    shard.insert(hash, longer, 1).unwrap();
     shard
         .insert_tombstone(hash, space(LIMITED), &key, 9)
         .unwrap();
