@@ -13,14 +13,15 @@ use fonn_base::config::{self, ConfigError, Early, Origins};
 use fonn_base::duration::Span;
 use fonn_base::memory;
 use fonn_base::size::{Budget, ByteCount};
+use fonn_cold_tier::store::Location;
 use fonn_disk_tier::Durability;
 use fonn_disk_tier::levels::{CodecChoice, Level, LevelSetting};
-use fonn_program::{CommonConfig, CommonSettings, HttpAddr, LogSettings, one_or_many};
+use fonn_program::{CommonConfig, CommonSettings, HostPort, LogSettings, OrNone, one_or_many};
 use fonn_ram_tier::LruMode;
 use serde::Deserialize;
 
-use self::cluster::{ClusterAddr, MemberAddr};
-use self::cold::{ColdUrl, PricesPerMillion, RegionName, Spill};
+use self::cluster::MemberAddr;
+use self::cold::{PricesPerMillion, RegionName, Spill};
 
 pub use self::cluster::ClusterConfig;
 pub use self::cold::{ColdBudget, ColdConfig};
@@ -88,7 +89,7 @@ fonn_base::layer! {
 
         /// Bucket that outlives the node: s3://BUCKET/PREFIX or file:///DIR [default: none]
         #[arg(long, value_name = "URL", env = "FONN_COLD_TIER", help_heading = "Cold tier")]
-        pub cold_tier: Option<ColdUrl>,
+        pub cold_tier: Option<OrNone<Location>>,
         /// Bytes in the bucket under the prefix, of all regions; each gives up its own that was
         /// read least recently. At least 512m is sensible [default: unlimited]
         #[arg(long, value_name = "SIZE", env = "FONN_COLD_BUDGET", help_heading = "Cold tier")]
@@ -135,20 +136,20 @@ fonn_base::layer! {
         /// Address for other members and routers, HOST:PORT; with it the node is in a cluster
         /// [default: none]
         #[arg(long, value_name = "ADDR", env = "FONN_CLUSTER_LISTEN", help_heading = "Cluster")]
-        pub cluster_listen: Option<ClusterAddr>,
+        pub cluster_listen: Option<OrNone<HostPort>>,
         /// HOST:PORT at which others reach --cluster-listen, where that is not what they see
         /// [default: none]
         #[arg(long, value_name = "ADDR", env = "FONN_ADVERTISE", help_heading = "Cluster")]
-        pub advertise: Option<MemberAddr>,
+        pub advertise: Option<OrNone<MemberAddr>>,
         /// HOST:PORT at which routers, other members and Redis Cluster clients reach the first
         /// --listen that is not loopback, where they do not see it so [default: none]
         #[arg(long, value_name = "ADDR", env = "FONN_ADVERTISE_CLIENT", help_heading = "Cluster")]
-        pub advertise_client: Option<MemberAddr>,
+        pub advertise_client: Option<OrNone<MemberAddr>>,
         /// Members to join at, HOST:PORT of their --cluster-listen; any that answers will do
         /// [default: none]
         #[arg(long, value_name = "ADDR", env = "FONN_JOIN", value_delimiter = ',', help_heading = "Cluster")]
         #[serde(deserialize_with = "one_or_many")]
-        pub join: Vec<MemberAddr>,
+        pub join: Vec<OrNone<MemberAddr>>,
         /// Form a cluster of this node alone, for others to join; a node that is in one already
         /// stays there
         #[arg(long, env = "FONN_BOOTSTRAP", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Cluster")]
@@ -216,14 +217,8 @@ pub struct Config {
     pub cold: Option<ColdConfig>,
     /// How the node takes part in a cluster, if it does.
     pub cluster: Option<ClusterConfig>,
-    /// Codec of the RAM level.
-    pub codec_ram: CodecChoice,
-    /// Codec of fresh data on disk.
-    pub codec_fresh: CodecChoice,
-    /// Codec of compacted data on disk.
-    pub codec_compacted: CodecChoice,
-    /// Codec of data in the bucket.
-    pub codec_cold: CodecChoice,
+    /// Codecs of the levels, in the order of [`Level::ALL`].
+    pub codec_of_level: [CodecChoice; Level::ALL.len()],
     /// Shorter values are stored verbatim.
     pub codec_min_bytes: usize,
     /// Where all that comes from.
@@ -253,7 +248,7 @@ where
     I: IntoIterator<Item: Into<std::ffi::OsString> + Clone>,
 {
     let (settings, origins) =
-        config::load_layers_below(args, set, |args: Cli| (args.config, args.settings))?;
+        config::load_layers(args, set, |args: Cli| (args.config, args.settings))?;
     Ok(Config {
         origins,
         ..resolve(settings)?
@@ -267,8 +262,8 @@ where
 pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
     let has_disk = settings.data_dir.as_deref() != Some(Path::new("none"));
     let cold = cold::resolve(&settings, has_disk)?;
-    let http_listen = HttpAddr::At("127.0.0.1:11290".to_owned());
     let (common, logs) = (&settings.common, &settings.logs);
+    let http_listen = Some("127.0.0.1:11290");
     let common = CommonConfig::resolve(common, logs, "127.0.0.1:11280", http_listen)?;
     let cluster = cluster::resolve(&settings, &common, has_disk)?;
     let (share, ram_budget) = fonn_program::ram_budget(settings.ram_budget, 25)?;
@@ -304,7 +299,7 @@ pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
         ram_budget_source: match share {
             Budget::Bytes(_) => String::new(),
             Budget::Percent(_) => {
-                format!("{share} of {}", memory::available().bytes.human())
+                format!("{share} of {}", memory::available().human())
             }
         },
         max_value,
@@ -321,10 +316,7 @@ pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
         },
         cold,
         cluster,
-        codec_ram: codec(Level::Ram),
-        codec_fresh: codec(Level::Fresh),
-        codec_compacted: codec(Level::Compacted),
-        codec_cold: codec(Level::Cold),
+        codec_of_level: Level::ALL.map(codec),
         codec_min_bytes,
         origins: Origins::default(),
     })
@@ -402,10 +394,9 @@ impl Config {
     /// The codecs of all levels, as in `--codec`.
     #[must_use]
     pub fn codecs(&self) -> String {
-        format!(
-            "ram={},fresh={},compacted={},cold={}",
-            self.codec_ram, self.codec_fresh, self.codec_compacted, self.codec_cold
-        )
+        Level::ALL
+            .map(|level| format!("{level}={}", self.codec(level)))
+            .join(",")
     }
 
     /// What is said at the start: version, tiers with budgets, codecs, durability, listeners.
@@ -421,7 +412,7 @@ impl Config {
             text,
             "  ram     {}{share}, codec {}",
             self.ram_budget.human(),
-            self.codec_ram
+            self.codec(Level::Ram)
         );
         let _ = match &self.data_dir {
             Some(dir) => writeln!(
@@ -429,8 +420,8 @@ impl Config {
                 "  disk    {} in {}, fresh {}, compacted {}, durability {}",
                 self.disk_budget.human(),
                 dir.display(),
-                self.codec_fresh,
-                self.codec_compacted,
+                self.codec(Level::Fresh),
+                self.codec(Level::Compacted),
                 format!("{:?}", self.durability).to_lowercase()
             ),
             None => writeln!(text, "  disk    none: everything is forgotten at the end"),

@@ -59,7 +59,7 @@ use fonn_base::clock::Clock;
 use fonn_base::entry::{Meta, Space};
 use fonn_base::prefetch::prefetch;
 use fonn_disk_tier::levels::LevelCodec;
-use fonn_disk_tier::{DiskEntry, DiskTier, Durability};
+use fonn_disk_tier::{DiskEntry, DiskTier, Durability, Fact};
 use fonn_proto::outcome::Value;
 use fonn_proto::{Command, Failure, Outcome, Version};
 use fonn_ram_tier::{RamTier, ShardGuard, SlotId};
@@ -68,7 +68,7 @@ use parking_lot::Mutex;
 
 use self::commit::{Content, Refused};
 use self::fetch::{Fetched, From, Need, Unknown};
-use self::prepare::{Long, Prepared, Read, SHORT_LEN_MAX, read};
+use self::prepare::{Long, LongStored, Prepared, Read, SHORT_LEN_MAX, read};
 use self::semantics::{Change, Present};
 use self::unsettled::Unsettled;
 use self::upkeep::Ledger;
@@ -285,6 +285,27 @@ impl Hot {
             return Some(Absence::Expired);
         }
         (!self.flushes.shows(space, meta)).then_some(Absence::Flushed)
+    }
+
+    /// What RAM knows of a key: its entry, or that it was deleted.
+    fn fact(&self, space: Space, key: &[u8]) -> Option<Fact> {
+        let hash = self.ram.hash(space, key);
+        let shard = self.ram.lock(hash);
+        let found = shard.get(shard.find(hash, space, key)?);
+        Some(match found.tombstone {
+            true => Fact::Tombstone(found.meta.version),
+            false => Fact::Put(found.meta),
+        })
+    }
+
+    /// The facts of a key that the disk holds with the facts `on_disk`. None if RAM knows that it
+    /// was deleted.
+    fn newest_meta(&self, space: Space, key: &[u8], on_disk: &Meta) -> Option<Meta> {
+        match self.fact(space, key) {
+            Some(Fact::Put(meta)) => Some(meta),
+            Some(Fact::Tombstone(_)) => None,
+            None => Some(*on_disk),
+        }
     }
 
     fn now_s(&self) -> u32 {
@@ -532,16 +553,17 @@ impl Engine {
                 let value_len_max = self.settings.value_len_max;
                 if matches!(job.command, Command::Arith(_)) {
                     // A value that is too long for a number is not decoded.
-                    want = Long::framed(&found, value_len_max, number::TEXT_LEN_MAX).is_none();
+                    let long = LongStored::of_frame(&found, value_len_max, number::TEXT_LEN_MAX);
+                    want = long.is_none();
                 }
                 let decoded = prepared.decoded_of(found.meta.version);
                 let is_damaged = prepared.is_damaged(found.meta.version);
                 if want
                     && decoded.is_none()
                     && !is_damaged
-                    && let Some(long) = Long::framed(&found, value_len_max, SHORT_LEN_MAX)
+                    && let Some(long) = LongStored::of_frame(&found, value_len_max, SHORT_LEN_MAX)
                 {
-                    return Attempt::Prepare(long);
+                    return Attempt::Prepare(Long::Stored(long));
                 }
                 let value = match decoded {
                     Some(value) => Some(Read::shared(value)),

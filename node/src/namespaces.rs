@@ -8,9 +8,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
-use fonn_auth::{DEFAULT_NAMESPACE, Directory};
+use fonn_auth::{DEFAULT_NAMESPACE, Directory, Namespace};
 use fonn_base::entry::Space;
 use fonn_base::metrics::striped::Counters;
+use fonn_base::size::ByteCount;
 use fonn_proto::Failure;
 use parking_lot::RwLock;
 use tokio::sync::Notify;
@@ -83,23 +84,6 @@ impl Default for Account {
     }
 }
 
-/// A namespace that the users file names.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Known {
-    /// Its name.
-    pub name: Arc<str>,
-    /// Its number.
-    pub number: u16,
-    /// What it may take.
-    pub quota: Option<u64>,
-    /// The number of the namespace that it lies over.
-    pub base: Option<u16>,
-    /// Whether its entries keep their first value.
-    pub is_write_once: bool,
-    /// How long its entries live at most, in milliseconds.
-    pub ttl_ms_max: Option<u64>,
-}
-
 /// What a namespace holds on disk and what became of its writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskAccount {
@@ -127,7 +111,7 @@ pub struct Namespaces {
     /// By number: the place where a namespace's requests are counted. 0 is that of all others.
     places: Box<[AtomicU8]>,
     asked: Counters<{ COUNTED_MAX * ASKED }>,
-    known: RwLock<Arc<[Known]>>,
+    known: RwLock<Arc<[Arc<Namespace>]>>,
     /// A namespace has to be counted.
     pub(crate) wake: Notify,
 }
@@ -151,38 +135,28 @@ impl Namespaces {
     /// The namespaces of a users file; `default` is always there.
     pub fn set_users(&self, users: Option<&Directory>) {
         let named = users.map_or(&[][..], Directory::namespaces);
-        self.set(named.iter().map(|it| {
-            Known {
-                name: Arc::clone(&it.name),
-                number: it.number,
-                quota: it.quota.map(|quota| quota.bytes()),
-                base: it.base,
-                is_write_once: it.is_write_once,
-                ttl_ms_max: it
-                    .ttl
-                    .map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)),
-            }
-        }));
+        self.set(named.iter().cloned());
     }
 
     /// Sets which namespaces are known and what they may take.
-    pub fn set(&self, named: impl IntoIterator<Item = Known>) {
-        let mut known: Vec<Known> = named.into_iter().collect();
+    pub fn set(&self, named: impl IntoIterator<Item = Arc<Namespace>>) {
+        let mut known: Vec<Arc<Namespace>> = named.into_iter().collect();
         if !known.iter().any(|it| it.number == 0) {
-            known.push(Known {
+            known.push(Arc::new(Namespace {
                 name: DEFAULT_NAMESPACE.into(),
                 number: 0,
-                quota: None,
                 base: None,
+                quota: None,
                 is_write_once: false,
-                ttl_ms_max: None,
-            });
+                ttl: None,
+            }));
         }
         known.sort_by(|a, b| a.name.cmp(&b.name));
         for (number, account) in self.accounts.iter().enumerate() {
             let mut named = known.iter();
             let named = named.find(|it| usize::from(it.number) == number);
-            let quota = named.and_then(|it| it.quota).unwrap_or(UNLIMITED);
+            let quota = named.and_then(|it| it.quota);
+            let quota = quota.map_or(UNLIMITED, ByteCount::bytes);
             let before = account.quota.swap(quota, Ordering::Relaxed);
             if before == UNLIMITED && quota != UNLIMITED {
                 // What was written without a quota was not added to the last count.
@@ -192,7 +166,9 @@ impl Namespaces {
             account
                 .is_write_once
                 .store(is_write_once, Ordering::Relaxed);
-            let ttl_ms_max = named.and_then(|it| it.ttl_ms_max).unwrap_or(UNLIMITED);
+            let ttl_ms_max = named.and_then(|it| it.ttl).map_or(UNLIMITED, |ttl| {
+                u64::try_from(ttl.as_millis()).unwrap_or(UNLIMITED)
+            });
             account.ttl_ms_max.store(ttl_ms_max, Ordering::Relaxed);
         }
         // A namespace keeps its place for as long as the process lives: its counters go on.
@@ -218,7 +194,7 @@ impl Namespaces {
 
     /// The namespaces that are known, by name.
     #[must_use]
-    pub fn known(&self) -> Arc<[Known]> {
+    pub fn known(&self) -> Arc<[Arc<Namespace>]> {
         Arc::clone(&self.known.read())
     }
 
@@ -422,15 +398,15 @@ impl Account {
 mod tests {
     use super::*;
 
-    fn known(name: &str, number: u16, quota: Option<u64>) -> Known {
-        Known {
+    fn known(name: &str, number: u16, quota: Option<u64>) -> Arc<Namespace> {
+        Arc::new(Namespace {
             name: name.into(),
             number,
-            quota,
             base: None,
+            quota: quota.map(ByteCount::new),
             is_write_once: false,
-            ttl_ms_max: None,
-        }
+            ttl: None,
+        })
     }
 
     fn limited(quota: u64) -> (Namespaces, Space) {

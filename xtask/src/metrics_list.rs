@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use fonn_auth::Security;
+use fonn_auth::{Namespace, Security};
 use fonn_base::clock::Clock;
 use fonn_base::config::InForce;
 use fonn_base::metrics::{Metrics, process};
@@ -21,7 +21,6 @@ use fonn_gateway::{ToolsReport, mount};
 use fonn_membership::{self as membership, Cluster};
 use fonn_node::config::{self, ColdBudget, Settings};
 use fonn_node::engine::Engine;
-use fonn_node::namespaces::Known;
 use fonn_node::{cli, replication, server};
 use fonn_router::follow::Follower;
 use fonn_rpc::PeerMetrics;
@@ -109,14 +108,14 @@ fn scrape() -> Result<String> {
     let (options, bucket) = runtime.block_on(cli::engine_options(&config, clock.clone()))?;
     let engine = Engine::open(options).context("opening a store")?;
     // A quota has figures of its own.
-    engine.namespaces().set([Known {
+    engine.namespaces().set([Arc::new(Namespace {
         name: "default".into(),
         number: 0,
-        quota: Some(1 << 30),
+        quota: Some(ByteCount::new(1 << 30)),
         base: None,
         is_write_once: false,
-        ttl_ms_max: None,
-    }]);
+        ttl: None,
+    })]);
     let shared = server::Shared::new(server::Tiers::alone(engine.clone()), config.pairs(), 1);
     fonn_node::metrics::register(&metrics, &shared, bucket);
     mount::front(&shared, &config.common, &metrics, &ToolsReport::new(None));

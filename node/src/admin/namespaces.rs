@@ -1,9 +1,12 @@
 //! What the node tells of its namespaces.
 
+use std::sync::Arc;
+
+use fonn_base::size::ByteCount;
 use fonn_proto::grpc::v1::{ListNamespacesResponse, Namespace};
 
 use crate::engine::Engine;
-use crate::namespaces::{Asked, Known};
+use crate::namespaces::Asked;
 
 /// A namespace without a quota that was counted longer ago is counted again at the next request.
 const STALE_MS: u64 = 60_000;
@@ -28,8 +31,8 @@ pub(super) fn list(engine: &Engine, may_read: impl Fn(u16) -> bool) -> ListNames
 
 fn namespace(
     engine: &Engine,
-    all: &[Known],
-    it: &Known,
+    all: &[Arc<fonn_auth::Namespace>],
+    it: &fonn_auth::Namespace,
     ram_entries: u64,
     now_ms: u64,
 ) -> Namespace {
@@ -39,7 +42,7 @@ fn namespace(
     let ram = engine.ram().quota_use(it.number);
     let mut told = Namespace {
         name: it.name.to_string(),
-        quota_bytes: it.quota,
+        quota_bytes: it.quota.map(ByteCount::bytes),
         base: base.map_or_else(String::new, |base| base.name.to_string()),
         ram_entries,
         ram_bytes: ram.map(|ram| ram.used_bytes as u64),

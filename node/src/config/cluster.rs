@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use fonn_base::config::ConfigError;
 use fonn_base::duration::Span;
-use fonn_program::CommonConfig;
+use fonn_program::{CommonConfig, HostPort, OrNone};
 use fonn_proto::cluster::is_loopback;
 use fonn_server::ListenAddr;
 
@@ -59,10 +59,12 @@ pub(super) fn resolve(
     let listen_clients = &common.listen;
     let bootstrap = settings.bootstrap.unwrap_or(false);
     let node_id = settings.node_id.clone().filter(|id| id != NONE);
-    let advertise = settings.advertise.clone().and_then(|it| it.0);
-    let advertise_client = settings.advertise_client.clone().and_then(|it| it.0);
-    let join: Vec<String> = settings.join.iter().filter_map(|it| it.0.clone()).collect();
-    let Some(listen) = settings.cluster_listen.clone().and_then(|it| it.0) else {
+    let address = |given: &OrNone<MemberAddr>| Some(given.0.clone()?.0);
+    let advertise = settings.advertise.as_ref().and_then(address);
+    let advertise_client = settings.advertise_client.as_ref().and_then(address);
+    let join: Vec<String> = settings.join.iter().filter_map(address).collect();
+    let listen = settings.cluster_listen.clone().and_then(|it| it.0);
+    let Some(HostPort(listen)) = listen else {
         let given = [
             ("--node-id", node_id),
             ("--advertise", advertise),
@@ -115,7 +117,7 @@ pub(super) fn resolve(
     let is_private = ListenAddr::Tcp(listen.clone()).is_loopback();
     if !is_private && !common.security.proves_members() && !common.insecure {
         return wrong(
-            "a loopback address, since anybody who can reach another one may become a member; \
+            "a loopback address, since what can reach another one may become a member; \
              --tls-client-ca FILE protects it, --insecure allows it",
         );
     }
@@ -210,41 +212,20 @@ impl ClusterConfig {
     }
 }
 
-/// An address of the cluster's own protocol to listen on, HOST:PORT; `none` for none.
+/// An address at which others are reached: HOST:PORT.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClusterAddr(pub Option<String>);
-
-impl FromStr for ClusterAddr {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text == NONE {
-            return Ok(Self(None));
-        }
-        match text.parse()? {
-            ListenAddr::Tcp(text) => Ok(Self(Some(text))),
-            ListenAddr::Unix(_) => Err("members reach each other by HOST:PORT".to_owned()),
-        }
-    }
-}
-
-/// An address at which others are reached, HOST:PORT; `none` for none.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MemberAddr(pub Option<String>);
+pub struct MemberAddr(pub String);
 
 impl FromStr for MemberAddr {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            NONE => Ok(Self(None)),
-            text if is_reachable(text) => Ok(Self(Some(text.to_owned()))),
-            _ => Err(format!("expected {ADDRESS}")),
+        match is_reachable(text) {
+            true => Ok(Self(text.to_owned())),
+            false => Err(format!("expected {ADDRESS}")),
         }
     }
 }
-
-fonn_program::from_text!(ClusterAddr, MemberAddr);
 
 #[cfg(test)]
 mod tests {
@@ -434,10 +415,9 @@ mod tests {
             }
         }
         for text in ["", "b", "b:0", "b:http", "0.0.0.0:1", "[::]:1", "unix:/x"] {
-            assert!(text.parse::<MemberAddr>().is_err(), "{text}");
+            assert!(text.parse::<OrNone<MemberAddr>>().is_err(), "{text}");
         }
-        assert_eq!("none".parse(), Ok(MemberAddr(None)));
-        assert!("unix:/x".parse::<ClusterAddr>().is_err());
+        assert_eq!("none".parse(), Ok(OrNone::<MemberAddr>(None)));
     }
 
     #[test]

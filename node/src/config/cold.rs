@@ -140,24 +140,7 @@ fn without_login(url: &str) -> String {
     }
 }
 
-fonn_program::from_text!(ColdUrl, ColdBudget, Spill, RegionName, PricesPerMillion);
-
-/// `--cold-tier`: a URL, or `none`.
-#[derive(Clone, Debug)]
-pub struct ColdUrl(pub Option<Location>);
-
-impl FromStr for ColdUrl {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text == "none" {
-            return Ok(Self(None));
-        }
-        let location = text.parse::<Location>();
-        let url = location.map(|location| Self(Some(location)));
-        url.map_err(|error| error.to_string())
-    }
-}
+fonn_program::from_text!(ColdBudget, Spill, RegionName, PricesPerMillion);
 
 /// `--cold-budget`: a size, or `unlimited`.
 #[derive(Clone, Copy, Debug, Default)]

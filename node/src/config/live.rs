@@ -31,22 +31,12 @@ impl Config {
     /// The codec of a level.
     #[must_use]
     pub const fn codec(&self, level: Level) -> CodecChoice {
-        match level {
-            Level::Ram => self.codec_ram,
-            Level::Fresh => self.codec_fresh,
-            Level::Compacted => self.codec_compacted,
-            Level::Cold => self.codec_cold,
-        }
+        self.codec_of_level[level as usize]
     }
 
     /// The codec of a level, to be changed.
     pub const fn codec_mut(&mut self, level: Level) -> &mut CodecChoice {
-        match level {
-            Level::Ram => &mut self.codec_ram,
-            Level::Fresh => &mut self.codec_fresh,
-            Level::Compacted => &mut self.codec_compacted,
-            Level::Cold => &mut self.codec_cold,
-        }
+        &mut self.codec_of_level[level as usize]
     }
 
     /// Takes over what `new` has of these settings, which change while the node runs.
@@ -64,10 +54,7 @@ impl Config {
             cold.budget = new.budget;
         }
         if is_meant("codec") {
-            self.codec_ram = new.codec_ram;
-            self.codec_fresh = new.codec_fresh;
-            self.codec_compacted = new.codec_compacted;
-            self.codec_cold = new.codec_cold;
+            self.codec_of_level = new.codec_of_level;
         }
         if is_meant("codec_min_bytes") {
             self.codec_min_bytes = new.codec_min_bytes;

@@ -35,17 +35,9 @@ fn the_defaults_are_those_of_the_contract() {
     assert_eq!(config.durability, Durability::Batched);
     assert_eq!(config.lru, LruMode::Approximate);
     assert_eq!(config.codec_min_bytes, 256);
-    assert_eq!(
-        [
-            config.codec_ram,
-            config.codec_fresh,
-            config.codec_compacted,
-            config.codec_cold
-        ]
-        .map(|codec| codec.to_string()),
-        ["none", "lz4", "zstd:3", "zstd:9"]
-    );
-    let quarter = memory::available().bytes.bytes() / 4;
+    let codecs = "ram=none,fresh=lz4,compacted=zstd:3,cold=zstd:9";
+    assert_eq!(config.codecs(), codecs);
+    let quarter = memory::available().bytes() / 4;
     assert!(config.ram_budget.bytes().abs_diff(quarter) <= 4);
 }
 
@@ -83,7 +75,7 @@ fn every_flag_has_a_key_in_the_file() {
         (config.lru, config.durability),
         (LruMode::Strict, Durability::Fsync)
     );
-    assert_eq!(config.codec_fresh.to_string(), "zstd:1");
+    assert_eq!(config.codec(Level::Fresh).to_string(), "zstd:1");
     assert_eq!(config.codec_min_bytes, 1024);
 }
 
@@ -188,7 +180,7 @@ fn a_flag_wins_over_the_file_and_later_codecs_over_earlier_ones() {
     );
     assert_eq!(config.data_dir, None);
     assert_eq!(
-        (config.codec_ram, config.codec_fresh),
+        (config.codec(Level::Ram), config.codec(Level::Fresh)),
         (CodecChoice::none(), CodecChoice::none())
     );
 }
@@ -210,7 +202,7 @@ fn every_level_takes_a_codec_and_the_last_word_counts() {
     let text =
         r#"codec = ["ram=zstd:-7", "compacted=auto", "fresh=snappy", "cold=zlib:9", "fresh=auto"]"#;
     let config = from_file(text).unwrap();
-    assert_eq!(config.codec_fresh, CodecChoice::Auto);
+    assert_eq!(config.codec(Level::Fresh), CodecChoice::Auto);
     let codecs = config.pairs().into_iter().find(|(name, _)| name == "codec");
     assert_eq!(
         codecs.unwrap().1,

@@ -9,7 +9,7 @@ use fonn_codec::frame::Header;
 use fonn_codec::{CodecId, CodecSpec, Encoding};
 use fonn_disk_tier::{DiskEntry, DiskObserver, Durability, Write, WriteKind};
 use fonn_proto::{Command, Failure, StoreMode, Version};
-use fonn_ram_tier::{INLINE_LEN_MAX, NewEntry, ShardGuard, SlotId, Stored, StoredIn};
+use fonn_ram_tier::{INLINE_LEN_MAX, NewEntry, ShardGuard, SlotId, StoredIn};
 
 use super::fetch::From;
 use super::semantics::Change;
@@ -195,12 +195,7 @@ impl Engine {
                 };
                 if let Some(slot) = slot {
                     if change == Change::TokenSent {
-                        let meta = Meta {
-                            token_sent: true,
-                            ..shard.get(slot).meta
-                        };
-                        // Without room for it, one more client may be told to recache: no harm.
-                        let _ = shard.set_meta(slot, &meta);
+                        shard.set_token_sent(slot);
                     }
                     if target.is_use() {
                         shard.touch_use(slot, now_s);
@@ -273,11 +268,7 @@ impl Engine {
         let (of, form) = match target.there {
             There::Slot(slot) => {
                 let found = shard.get(*slot);
-                let stored = match found.stored {
-                    Stored::Inline(bytes) => Bytes::copy_from_slice(bytes),
-                    Stored::Shared(bytes) => bytes.clone(),
-                };
-                let framed = found.framed;
+                let (stored, framed) = (found.stored.to_bytes(), found.framed);
                 (found.meta.version, RamForm { stored, framed })
             }
             There::Fetched(entry, _) => (entry.meta.version, target.form_of(self, entry)),
@@ -436,9 +427,6 @@ impl Engine {
         now_s: u32,
     ) -> Option<SlotId> {
         let RamForm { stored, framed } = form;
-        if stored.len() <= INLINE_LEN_MAX {
-            return enter(shard, fresh, StoredIn::Slice(&stored), framed, now_s);
-        }
         enter(shard, fresh, StoredIn::Shared(stored), framed, now_s)
     }
 

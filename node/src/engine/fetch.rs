@@ -127,7 +127,7 @@ impl Engine {
                 (Some(existence(&location)), From::Cold)
             }
             // Another read brought it meanwhile: it is looked for in RAM again.
-            Ok(DiskFound::Below(_)) if self.is_in_ram(space, key) => {
+            Ok(DiskFound::Below(_)) if self.hot.fact(space, key).is_some() => {
                 return Ok(Fetched {
                     ticket: Ticket::VOID,
                     entry: None,
@@ -205,12 +205,6 @@ impl Engine {
         }
         self.count_get(get, job.space, &there);
         Some(outcome)
-    }
-
-    fn is_in_ram(&self, space: Space, key: &[u8]) -> bool {
-        let ram = &self.hot.ram;
-        let hash = ram.hash(space, key);
-        ram.lock(hash).find(hash, space, key).is_some()
     }
 
     /// `reading` is to be kept until the entry is in RAM. Sets the deadline if there is none.

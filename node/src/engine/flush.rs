@@ -7,6 +7,7 @@ use fonn_base::entry::Space;
 use fonn_proto::{ExpirySpec, Failure, PurgeScope, Version, peer};
 
 use super::Engine;
+use crate::flush::FlushTable;
 
 impl Engine {
     /// Makes everything in `spaces` invisible, now or in `delay_s` seconds (an absolute time above
@@ -55,15 +56,28 @@ impl Engine {
     /// # Errors
     /// As [`Self::flush`], or if the version is more than a year ahead of the clock.
     pub async fn flush_below(&self, spaces: &[Space], cutoff: Version) -> Result<(), Failure> {
+        let spaces = spaces.to_vec();
+        self.hide_below(cutoff, move |flushes| {
+            for space in spaces {
+                flushes.restore(space, cutoff);
+            }
+        })
+        .await
+    }
+
+    /// Hides what another member has hidden, and gives no version any more that is not above its
+    /// cutoff; returns once that survives a restart.
+    async fn hide_below(
+        &self,
+        cutoff: Version,
+        hide: impl FnOnce(&FlushTable) + Send + 'static,
+    ) -> Result<(), Failure> {
         if !self.ledger.hlc.admits(cutoff) {
             return Err(Failure::Unavailable);
         }
-        let spaces = spaces.to_vec();
         let observed = self.change_ledger(move |ledger| {
             // Hidden first: what is written above the cutoff is made of nothing below it.
-            for space in spaces {
-                ledger.hot.flushes.restore(space, cutoff);
-            }
+            hide(&ledger.hot.flushes);
             ledger.hlc.observe(cutoff)
         });
         observed.await?.map_err(|_| Failure::Unavailable)
@@ -94,14 +108,8 @@ impl Engine {
     /// # Errors
     /// As [`Self::flush_below`].
     pub async fn purge_below(&self, purge: PurgeScope, cutoff: Version) -> Result<(), Failure> {
-        if !self.ledger.hlc.admits(cutoff) {
-            return Err(Failure::Unavailable);
-        }
-        let observed = self.change_ledger(move |ledger| {
-            ledger.hot.flushes.restore_purge(purge, cutoff);
-            ledger.hlc.observe(cutoff)
-        });
-        observed.await?.map_err(|_| Failure::Unavailable)
+        self.hide_below(cutoff, move |flushes| flushes.restore_purge(purge, cutoff))
+            .await
     }
 
     /// Waits for flushes with a delay that fall due here: what they are about.
@@ -165,11 +173,7 @@ impl Engine {
             return Ok(());
         }
         let newest = flushes.iter().map(|it| it.cutoff).max().unwrap_or(0);
-        if !self.ledger.hlc.admits(newest) {
-            return Err(Failure::Unavailable);
-        }
-        let observed = self.change_ledger(move |ledger| {
-            let known = &ledger.hot.flushes;
+        self.hide_below(newest, move |known| {
             for peer::Flush {
                 space,
                 cutoff,
@@ -189,9 +193,7 @@ impl Engine {
                     (None, at_ms) => known.flush_at(Space(space), at_ms),
                 }
             }
-            // What is written next counts, and is made of nothing that was hidden.
-            ledger.hlc.observe(newest)
-        });
-        observed.await?.map_err(|_| Failure::Unavailable)
+        })
+        .await
     }
 }

@@ -5,7 +5,6 @@
 //! simple is declined here, before anything was done, and goes through [`Engine::execute`], which
 //! answers a plain read with the same words.
 
-use bytes::Bytes;
 use fonn_base::entry::Space;
 use fonn_codec::Frame;
 use fonn_proto::outcome::Value;
@@ -109,10 +108,7 @@ impl Engine {
                 word(&hit(&present, len, Value::Copied(value), moment));
             } else {
                 // To decode it takes a while, for which the shard is not locked.
-                let stored = match found.stored {
-                    Stored::Inline(bytes) => Bytes::copy_from_slice(bytes),
-                    Stored::Shared(bytes) => bytes.clone(),
-                };
+                let stored = found.stored.to_bytes();
                 if get.bump {
                     shard.touch_use(slot, moment.now_s);
                 }

@@ -12,9 +12,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fonn_base::entry::{Meta, Space};
+use fonn_base::entry::Space;
 use fonn_base::random::SplitMix64;
-use fonn_disk_tier::{CountLimits, DiskError, DiskTier, PageLimits, SpaceCount};
+use fonn_disk_tier::{CountLimits, DiskError, DiskTier, Fact, PageLimits, SpaceCount};
 use fonn_proto::{Failure, placement};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedMutexGuard, Semaphore, SemaphorePermit};
@@ -231,7 +231,8 @@ impl Engine {
             if at % CHUNK_KEYS == CHUNK_KEYS - 1 {
                 tokio::task::yield_now().await;
             }
-            if self.is_visible(space, &key, &meta, now_ms) {
+            let newest = self.hot.newest_meta(space, &key, &meta);
+            if newest.is_some_and(|meta| self.hot.absence(space, &meta, now_ms).is_none()) {
                 keys.push(key);
             }
         }
@@ -239,19 +240,6 @@ impl Engine {
             last: page.last,
             keys,
         })
-    }
-
-    /// Whether a key that the disk holds with these facts has a visible entry.
-    fn is_visible(&self, space: Space, key: &[u8], on_disk: &Meta, now_ms: u64) -> bool {
-        let hash = self.hot.ram.hash(space, key);
-        let shard = self.hot.ram.lock(hash);
-        match shard.find(hash, space, key) {
-            Some(slot) => {
-                let found = shard.get(slot);
-                !found.tombstone && self.hot.absence(space, &found.meta, now_ms).is_none()
-            }
-            None => self.hot.absence(space, on_disk, now_ms).is_none(),
-        }
     }
 
     /// The number of entries in a space. Exact up to 200,000 records or 64 MiB of keys. Above, it
@@ -399,13 +387,10 @@ impl Engine {
             let Some(key) = self.hot.ram.random(random.next_u64(), space, now_ms) else {
                 break;
             };
-            let hash = self.hot.ram.hash(space, &key);
-            let shard = self.hot.ram.lock(hash);
-            if let Some(slot) = shard.find(hash, space, &key) {
-                let found = shard.get(slot);
-                if !found.tombstone && self.hot.absence(space, &found.meta, now_ms).is_none() {
-                    return Some(key);
-                }
+            if let Some(Fact::Put(meta)) = self.hot.fact(space, &key)
+                && self.hot.absence(space, &meta, now_ms).is_none()
+            {
+                return Some(key);
             }
         }
         let _turn = self.turn(space.namespace()).await.ok()?;

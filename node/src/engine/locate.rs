@@ -2,9 +2,8 @@
 
 use fonn_base::entry::{Meta, Space};
 use fonn_codec::{Encoding, Frame};
-use fonn_disk_tier::{DiskError, DiskRecord};
+use fonn_disk_tier::{DiskError, Fact};
 use fonn_proto::Version;
-use fonn_ram_tier::Stored;
 
 use super::Engine;
 
@@ -51,10 +50,7 @@ impl Engine {
         let hash = ram.hash(space, key);
         let shard = ram.lock(hash);
         let found = shard.get(shard.find(hash, space, key)?);
-        let stored_len = match found.stored {
-            Stored::Inline(bytes) => bytes.len(),
-            Stored::Shared(bytes) => bytes.len(),
-        };
+        let stored_len = found.stored.as_slice().len();
         let form = match found.framed {
             true => Frame::parse(found.stored.as_slice(), self.settings.value_len_max)
                 .ok()
@@ -89,15 +85,15 @@ impl Engine {
         };
         let location = disk.locate(space, key)?;
         Ok(location.map(|it| {
-            let (version, meta, form) = match it.record {
-                DiskRecord::Tombstone(version) => (version, None, None),
-                DiskRecord::Entry(meta, facts) => (meta.version, Some(meta), facts),
+            let meta = match it.fact {
+                Fact::Tombstone(_) => None,
+                Fact::Put(meta) => Some(meta),
             };
             Located {
-                version,
+                version: it.fact.version(),
                 tombstone: meta.is_none(),
                 meta,
-                form: form.map(|facts| Form {
+                form: it.frame.map(|facts| Form {
                     codec: name(facts.encoding),
                     value_len: facts.value_len,
                     stored_len: facts.frame_len,

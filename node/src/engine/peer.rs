@@ -23,14 +23,14 @@ use bytes::Bytes;
 use fonn_base::entry::{Meta, Space};
 use fonn_codec::Frame;
 use fonn_cold_tier::Location;
-use fonn_disk_tier::{DiskEntry, DiskFound, DiskTier, ERASED};
+use fonn_disk_tier::{DiskEntry, DiskFound, DiskTier, ERASED, Fact, Reach};
 use fonn_proto::command::RESP_KEY_LEN_MAX;
 use fonn_proto::outcome::Value;
 use fonn_proto::overlay::OVERLAY_PREFIX_LEN;
 use fonn_proto::peer::{self, SlotSet};
 use fonn_proto::placement::slot;
 use fonn_proto::{Failure, Version};
-use fonn_ram_tier::{Found, ShardGuard, Stored};
+use fonn_ram_tier::Found;
 use thiserror::Error;
 
 use super::commit::{self, Content, RamForm, Refused};
@@ -113,14 +113,6 @@ enum Try {
     Look(Ticket),
     Room(usize),
     Failed(Failure),
-}
-
-/// An entry on its way in, checked.
-struct Incoming<'e> {
-    space: Space,
-    key: &'e [u8],
-    meta: Meta,
-    content: Option<(Bytes, Framing)>,
 }
 
 impl Transfer {
@@ -224,7 +216,9 @@ impl Engine {
         acks: &mut Acks,
     ) -> Result<bool, PutError> {
         let incoming = self.check_incoming(entry)?;
-        let version = incoming.meta.version;
+        let (space, key) = (Space(entry.space), entry.key);
+        let at = (self.hot.ram.hash(space, key), space, key);
+        let version = entry.version;
         // The entry may have come from another region. Later versions of this member are above
         // its version, once their range contains it.
         self.ledger.hlc.hear(version).map_err(|_| {
@@ -236,12 +230,12 @@ impl Engine {
             if version >= self.ledger.ceiling() {
                 self.reserve_versions().await?;
             }
-            match self.try_put(&incoming, known, hidden_to, acks) {
+            match self.try_put(at, &incoming, known, hidden_to, acks) {
                 Try::Kept => return Ok(true),
                 Try::NotNewer => return Ok(false),
                 Try::Failed(failure) => return Err(failure.into()),
                 Try::Look(ticket) => {
-                    known = Some((ticket, self.newest_below(incoming.space, entry.key).await?));
+                    known = Some((ticket, self.newest_below(space, key).await?));
                 }
                 Try::Room(cost) => {
                     if !self.wait_for_room(cost, room_deadline).await {
@@ -253,7 +247,7 @@ impl Engine {
         Err(Failure::Busy.into())
     }
 
-    fn check_incoming<'e>(&self, entry: &peer::Entry<'e>) -> Result<Incoming<'e>, PutError> {
+    fn check_incoming(&self, entry: &peer::Entry<'_>) -> Result<Transfer, PutError> {
         if u32::from(entry.space) >= self.hot.flushes.spaces() {
             return Err(PutError::Malformed("its space does not exist"));
         }
@@ -277,12 +271,7 @@ impl Engine {
         {
             return Err(Failure::TooLarge.into());
         }
-        Ok(Incoming {
-            space: Space(entry.space),
-            key: entry.key,
-            meta,
-            content,
-        })
+        Ok(Transfer { meta, content })
     }
 
     /// The newest version that disk and bucket know of a key.
@@ -290,7 +279,8 @@ impl Engine {
         let Some(disk) = &self.disk else {
             return Ok(None);
         };
-        disk.newest(space, key).await.map_err(|error| {
+        let newest = disk.newest(space, key, Reach::Below).await;
+        newest.map_err(|error| {
             tracing::debug!(%error, "disk read failed");
             Failure::Unavailable
         })
@@ -298,16 +288,14 @@ impl Engine {
 
     fn try_put(
         &self,
-        incoming: &Incoming<'_>,
+        (hash, space, key): (u64, Space, &[u8]),
+        incoming: &Transfer,
         known: Option<(Ticket, Option<Version>)>,
         hidden_to: Option<Version>,
         acks: &mut Acks,
     ) -> Try {
         let hot = &*self.hot;
-        let &Incoming {
-            space, key, meta, ..
-        } = incoming;
-        let hash = hot.ram.hash(space, key);
+        let meta = incoming.meta;
         let mut shard = hot.ram.lock(hash);
         let newest = match shard.find(hash, space, key) {
             Some(slot) => Some(shard.get(slot).meta.version),
@@ -388,13 +376,7 @@ impl Engine {
     /// # Errors
     /// If the disk cannot be read.
     pub async fn newest(&self, space: Space, key: &[u8]) -> Result<Option<Version>, Failure> {
-        let hash = self.hot.ram.hash(space, key);
-        let in_ram = {
-            let shard = self.hot.ram.lock(hash);
-            let slot = shard.find(hash, space, key);
-            slot.map(|slot| shard.get(slot).meta.version)
-        };
-        match in_ram {
+        match self.hot.fact(space, key).map(|fact| fact.version()) {
             Some(ERASED) => Ok(None),
             Some(version) => Ok(Some(version)),
             None => self.newest_below(space, key).await,
@@ -407,46 +389,28 @@ impl Engine {
     /// # Errors
     /// If the disk cannot be read.
     pub async fn hide_copy(&self, space: Space, key: &[u8], up_to: Version) -> Result<(), Failure> {
-        let hash = self.hot.ram.hash(space, key);
-        for _ in 0..FETCHES_MAX {
-            let ticket = {
-                let mut shard = self.hot.ram.lock(hash);
-                if let Some(slot) = shard.find(hash, space, key) {
+        let at = (self.hot.ram.hash(space, key), space, key);
+        let ask = || self.newest_below(space, key);
+        self.act_on_newest(at, ask, |shard, newest: Newest<&Option<Version>>| {
+            let newest = match newest {
+                Newest::InRam(slot) => {
                     let found = shard.get(slot);
-                    if !found.tombstone && found.meta.version <= up_to {
-                        let version = found.meta.version;
-                        self.hide_under_lock(&mut shard, (hash, space, key), version);
-                    }
-                    return Ok(());
+                    (!found.tombstone).then_some(found.meta.version)
                 }
-                self.hot.ticket(hash)
+                Newest::Below(newest) => *newest,
             };
-            let below = self.newest_below(space, key).await?;
-            let Some(version) = below.filter(|version| *version <= up_to) else {
-                return Ok(());
-            };
-            let mut shard = self.hot.ram.lock(hash);
-            if self.hot.ticket(hash) == ticket {
-                self.hide_under_lock(&mut shard, (hash, space, key), version);
-                return Ok(());
+            if let Some(version) = newest.filter(|version| *version <= up_to) {
+                match &self.disk {
+                    Some(disk) => self.hot.bury_now(shard, disk, at, version),
+                    None => {
+                        self.hot.mutated(at.0);
+                        commit::bury(shard, at.0, space, key, version);
+                    }
+                }
             }
-        }
-        Err(Failure::Busy)
-    }
-
-    fn hide_under_lock(
-        &self,
-        shard: &mut ShardGuard<'_>,
-        (hash, space, key): (u64, Space, &[u8]),
-        version: Version,
-    ) {
-        match &self.disk {
-            Some(disk) => self.hot.bury_now(shard, disk, (hash, space, key), version),
-            None => {
-                self.hot.mutated(hash);
-                commit::bury(shard, hash, space, key, version);
-            }
-        }
+            Ok(())
+        })
+        .await
     }
 
     /// The version of the entry that memory or disk have of a key, unless it was deleted or
@@ -456,13 +420,10 @@ impl Engine {
             let is_visible = self.hot.flushes.shows(space, meta);
             is_visible.then_some(meta.version)
         };
-        {
-            let hash = self.hot.ram.hash(space, key);
-            let shard = self.hot.ram.lock(hash);
-            if let Some(slot) = shard.find(hash, space, key) {
-                let found = shard.get(slot);
-                return visible(&found.meta).filter(|_| !found.tombstone);
-            }
+        match self.hot.fact(space, key) {
+            Some(Fact::Put(meta)) => return visible(&meta),
+            Some(Fact::Tombstone(_)) => return None,
+            None => {}
         }
         // What is written from here on need not be seen, as by a get.
         match self.disk.as_ref()?.find(space, key).await {
@@ -641,10 +602,6 @@ fn in_ram(found: &Found<'_>) -> Transfer {
     if found.tombstone {
         return Transfer::tombstone(found.meta.version);
     }
-    let bytes = match found.stored {
-        Stored::Inline(bytes) => Bytes::copy_from_slice(bytes),
-        Stored::Shared(bytes) => bytes.clone(),
-    };
     let framing = if found.framed {
         Framing::Framed
     } else {
@@ -652,7 +609,7 @@ fn in_ram(found: &Found<'_>) -> Transfer {
     };
     Transfer {
         meta: found.meta,
-        content: Some((bytes, framing)),
+        content: Some((found.stored.to_bytes(), framing)),
     }
 }
 

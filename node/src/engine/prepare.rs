@@ -20,14 +20,18 @@ pub(super) const SHORT_LEN_MAX: usize = 16 << 10;
 
 /// A value that has to be prepared.
 pub(super) enum Long {
-    /// The one that an entry of this version has; a frame if `is_framed`.
-    Stored {
-        of: Version,
-        stored: Bytes,
-        is_framed: bool,
-    },
+    /// One that is there.
+    Stored(LongStored),
     /// The one of the request.
     Request,
+}
+
+/// The value that an entry of a version has.
+pub(super) struct LongStored {
+    pub of: Version,
+    pub stored: Bytes,
+    /// Whether that is a frame.
+    pub is_framed: bool,
 }
 
 /// What was prepared for a command.
@@ -123,18 +127,16 @@ pub(super) fn read(
     }
 }
 
-impl Long {
+impl LongStored {
     /// The value of an entry, if it has more than `short_len_max` bytes.
-    pub(super) fn stored(
+    pub(super) fn of_any(
         found: &Found<'_>,
         value_len_max: usize,
         short_len_max: usize,
     ) -> Option<Self> {
-        if found.framed {
-            return Self::framed(found, value_len_max, short_len_max);
-        }
         match found.stored {
-            Stored::Shared(bytes) if bytes.len() > short_len_max => Some(Self::Stored {
+            _ if found.framed => Self::of_frame(found, value_len_max, short_len_max),
+            Stored::Shared(bytes) if bytes.len() > short_len_max => Some(Self {
                 of: found.meta.version,
                 stored: bytes.clone(),
                 is_framed: false,
@@ -144,7 +146,7 @@ impl Long {
     }
 
     /// The frame of an entry, if its value has more than `short_len_max` bytes.
-    pub(super) fn framed(
+    pub(super) fn of_frame(
         found: &Found<'_>,
         value_len_max: usize,
         short_len_max: usize,
@@ -153,12 +155,9 @@ impl Long {
             return None;
         }
         let frame = Frame::parse(found.stored.as_slice(), value_len_max).ok()?;
-        (frame.original_len() > short_len_max).then(|| Self::Stored {
+        (frame.original_len() > short_len_max).then(|| Self {
             of: found.meta.version,
-            stored: match found.stored {
-                Stored::Inline(bytes) => Bytes::copy_from_slice(bytes),
-                Stored::Shared(bytes) => bytes.clone(),
-            },
+            stored: found.stored.to_bytes(),
             is_framed: true,
         })
     }
@@ -167,18 +166,15 @@ impl Long {
 impl Engine {
     /// Prepares a long value.
     pub(super) fn prepare(&self, job: &Job<'_>, long: Long, prepared: &mut Prepared) {
-        let (of, stored, is_framed) = match long {
+        let long = match long {
             Long::Request => {
                 prepared.request = Some(self.formed(self.request_value(job)));
                 return;
             }
-            Long::Stored {
-                of,
-                stored,
-                is_framed,
-            } => (of, stored, is_framed),
+            Long::Stored(long) => long,
         };
-        let Some(value) = self.decode(of, stored, is_framed, prepared) else {
+        let of = long.of;
+        let Some(value) = self.decode(long, prepared) else {
             return;
         };
         if semantics::grown_len(job.command, value.len(), self.rules(job.space)).is_some() {
@@ -197,37 +193,24 @@ impl Engine {
     }
 
     /// Prepares a value that is given to another key.
-    pub(super) fn prepare_copy(&self, long: Long, prepared: &mut Prepared) {
-        let Long::Stored {
-            of,
-            stored,
-            is_framed,
-        } = long
-        else {
-            return;
-        };
-        if let Some(value) = self.decode(of, stored, is_framed, prepared) {
+    pub(super) fn prepare_copy(&self, long: LongStored, prepared: &mut Prepared) {
+        let of = long.of;
+        if let Some(value) = self.decode(long, prepared) {
             prepared.request = Some(self.formed(value.clone()));
             prepared.decoded = Some((of, value));
         }
     }
 
     /// A stored value, decoded. None, which is noted, if it does not decode.
-    fn decode(
-        &self,
-        of: Version,
-        stored: Bytes,
-        is_framed: bool,
-        prepared: &mut Prepared,
-    ) -> Option<Bytes> {
-        if !is_framed {
-            return Some(stored);
+    fn decode(&self, long: LongStored, prepared: &mut Prepared) -> Option<Bytes> {
+        if !long.is_framed {
+            return Some(long.stored);
         }
         let mut value = Vec::new();
-        let is_decoded = Frame::parse(&stored, self.settings.value_len_max)
+        let is_decoded = Frame::parse(&long.stored, self.settings.value_len_max)
             .is_ok_and(|frame| frame.decode_into(&mut value).is_ok());
         if !is_decoded {
-            prepared.damaged = Some(of);
+            prepared.damaged = Some(long.of);
             return None;
         }
         Some(Bytes::from(value))
@@ -258,14 +241,14 @@ impl Engine {
                 let old = present.map_or(&[][..], |it| it.value);
                 let len = semantics::grown_len(command, old.len(), self.rules(job.space));
                 if len.is_some_and(|len| len > SHORT_LEN_MAX) {
-                    return Err(Long::Stored {
+                    return Err(Long::Stored(LongStored {
                         of,
                         stored: match present.and_then(|it| it.shared) {
                             Some(shared) => shared.clone(),
                             None => Bytes::copy_from_slice(old),
                         },
                         is_framed: false,
-                    });
+                    }));
                 }
                 let grown = semantics::grown(command, old);
                 Ok(Some(Content::Fresh(Bytes::from(grown))))

@@ -58,7 +58,7 @@ impl Engine {
         let known = self.hot.namespaces.known();
         let quotas: BTreeMap<u16, usize> = known
             .iter()
-            .filter_map(|it| Some((it.number, usize::try_from(it.quota?).unwrap_or(usize::MAX))))
+            .filter_map(|it| Some((it.number, it.quota?.as_usize())))
             .collect();
         self.hot.ram.set_quotas(&quotas);
         for &namespace in quotas.keys() {

@@ -35,6 +35,13 @@ pub struct Present<'a> {
     pub idle_s: u32,
 }
 
+impl Present<'_> {
+    /// Whether a command that compares tokens may act on it.
+    fn has_token(&self, compare: Option<Version>) -> bool {
+        compare.is_none_or(|compare| compare == self.meta.cas())
+    }
+}
+
 /// What a command does to the entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
@@ -127,10 +134,26 @@ impl Rules {
             asked => asked.min(latest),
         }
     }
+
+    /// How long an entry lives from now on, if it does not live for ever.
+    fn ttl_ms(&self, expires_at_ms: u64) -> Option<u64> {
+        (expires_at_ms != 0).then(|| expires_at_ms.saturating_sub(self.now_ms))
+    }
+
+    /// A change that gives the entry these facts. If it has expired by them, it is removed instead.
+    fn unless_expired(&self, meta: &Meta, change: Change) -> Change {
+        match meta.is_expired(self.now_ms) {
+            true => Change::Remove(meta.version),
+            false => change,
+        }
+    }
 }
 
 /// The latest instant of expiry: the largest number of 48 bits.
 pub const EXPIRY_MS_MAX: u64 = (1 << 48) - 1;
+
+/// What a command does, and what its client is told.
+type Decision = (Change, Outcome<'static>);
 
 /// Decides what `command` does, given what is there.
 ///
@@ -142,14 +165,19 @@ pub fn apply(
     rules: Rules,
     fresh: impl FnOnce() -> Version,
 ) -> (Change, Outcome<'static>) {
+    let deciding = Deciding {
+        present,
+        rules,
+        fresh,
+    };
     match command {
-        Command::Get(get) => apply_get(get, present, rules, fresh),
-        Command::Store(store) => apply_store(store, present, rules, fresh),
-        Command::Arith(arith) => apply_arith(arith, present, rules, fresh),
-        Command::Delete(delete) => apply_delete(delete, present, rules, fresh),
-        Command::Touch(touch) => apply_touch(touch, present, rules, fresh),
-        Command::SetRange(range) => apply_set_range(range, present, rules, fresh),
-        Command::SetBit(bit) => apply_set_bit(bit, present, rules, fresh),
+        Command::Get(get) => deciding.get(get),
+        Command::Store(store) => deciding.store(store),
+        Command::Arith(arith) => deciding.arith(arith),
+        Command::Delete(delete) => deciding.delete(delete),
+        Command::Touch(touch) => deciding.touch(touch),
+        Command::SetRange(range) => deciding.set_range(range),
+        Command::SetBit(bit) => deciding.set_bit(bit),
     }
 }
 
@@ -202,390 +230,314 @@ pub fn hit(present: &Present<'_>, now_ms: u64) -> Hit<'static> {
     }
 }
 
-fn apply_get(
-    get: &Get<'_>,
-    present: Option<Present<'_>>,
+/// What a command is decided by.
+struct Deciding<'p, F> {
+    present: Option<Present<'p>>,
     rules: Rules,
-    fresh: impl FnOnce() -> Version,
-) -> (Change, Outcome<'static>) {
-    let Some(present) = present else {
-        return match get.vivify {
-            Some(expiry) => vivify(get, expiry, rules, fresh),
-            None => (Change::Keep, Outcome::Miss),
+    fresh: F,
+}
+
+impl<F: FnOnce() -> Version> Deciding<'_, F> {
+    fn get(self, get: &Get<'_>) -> Decision {
+        let Some(present) = self.present else {
+            return match get.vivify {
+                Some(expiry) => self.vivify(get, expiry),
+                None => (Change::Keep, Outcome::Miss),
+            };
         };
-    };
-    let mut hit = hit(&present, rules.now_ms);
-    if get.delete {
-        return (Change::Remove(fresh()), Outcome::Hit(hit));
-    }
-    if get.claim {
-        let due = get.recache_below_s.is_some_and(|below| {
-            hit.ttl_ms
-                .is_some_and(|ttl| ttl < u64::from(below).saturating_mul(1000))
-        });
-        hit.won = (present.meta.stale || due) && !present.meta.token_sent;
-        hit.lost = present.meta.token_sent;
-    }
-    let change = match get.touch {
-        Some(expiry) => {
-            let expires_at_ms = rules.expires_at_ms(expiry, Some(&present.meta));
-            hit.expires_at_ms = (expires_at_ms != 0).then_some(expires_at_ms);
-            hit.ttl_ms = hit.expires_at_ms.map(|at| at.saturating_sub(rules.now_ms));
-            retimed(&present.meta, expires_at_ms, hit.won, rules, fresh)
+        let mut hit = hit(&present, self.rules.now_ms);
+        if get.delete {
+            return (Change::Remove((self.fresh)()), Outcome::Hit(hit));
         }
-        None if hit.won => Change::TokenSent,
-        None => Change::Keep,
-    };
-    (change, Outcome::Hit(hit))
-}
-
-/// Meta `N`: an empty entry whose creator holds the right to fill it.
-fn vivify(
-    get: &Get<'_>,
-    expiry: ExpirySpec,
-    rules: Rules,
-    fresh: impl FnOnce() -> Version,
-) -> (Change, Outcome<'static>) {
-    let meta = Meta {
-        cas_override: get.new_version,
-        token_sent: true,
-        ..Meta::new(fresh(), 0, rules.expires_at_ms(expiry, None))
-    };
-    let present = Present {
-        meta,
-        value: &[],
-        shared: None,
-        value_len: 0,
-        fetched: false,
-        idle_s: 0,
-    };
-    let created = Hit {
-        won: true,
-        ..hit(&present, rules.now_ms)
-    };
-    (Change::PutBuilt(meta, Vec::new()), Outcome::Hit(created))
-}
-
-/// The change that gives an entry another expiry and leaves its CAS token alone.
-fn retimed(
-    meta: &Meta,
-    expires_at_ms: u64,
-    token_sent: bool,
-    rules: Rules,
-    fresh: impl FnOnce() -> Version,
-) -> Change {
-    let version = fresh();
-    let meta = Meta {
-        version,
-        cas_override: Some(meta.cas()),
-        expires_at_ms,
-        token_sent: meta.token_sent || token_sent,
-        ..*meta
-    };
-    if meta.is_expired(rules.now_ms) {
-        Change::Remove(version)
-    } else {
-        Change::Meta(meta)
+        if get.claim {
+            let due = get.recache_below_s.is_some_and(|below| {
+                hit.ttl_ms
+                    .is_some_and(|ttl| ttl < u64::from(below).saturating_mul(1000))
+            });
+            hit.won = (present.meta.stale || due) && !present.meta.token_sent;
+            hit.lost = present.meta.token_sent;
+        }
+        let change = match get.touch {
+            Some(expiry) => {
+                let expires_at_ms = self.rules.expires_at_ms(expiry, Some(&present.meta));
+                hit.expires_at_ms = (expires_at_ms != 0).then_some(expires_at_ms);
+                hit.ttl_ms = self.rules.ttl_ms(expires_at_ms);
+                self.retime(&present.meta, expires_at_ms, hit.won)
+            }
+            None if hit.won => Change::TokenSent,
+            None => Change::Keep,
+        };
+        (change, Outcome::Hit(hit))
     }
-}
 
-fn apply_store(
-    store: &Store<'_>,
-    present: Option<Present<'_>>,
-    rules: Rules,
-    fresh: impl FnOnce() -> Version,
-) -> (Change, Outcome<'static>) {
-    let previous = |present: Option<Present<'_>>| {
-        present
-            .filter(|_| store.want_previous)
-            .map(|it| match it.shared {
+    /// Meta `N`: an empty entry whose creator holds the right to fill it.
+    fn vivify(self, get: &Get<'_>, expiry: ExpirySpec) -> Decision {
+        let expires_at_ms = self.rules.expires_at_ms(expiry, None);
+        let meta = Meta {
+            cas_override: get.new_version,
+            token_sent: true,
+            ..Meta::new((self.fresh)(), 0, expires_at_ms)
+        };
+        let present = Present {
+            meta,
+            value: &[],
+            shared: None,
+            value_len: 0,
+            fetched: false,
+            idle_s: 0,
+        };
+        let created = Hit {
+            won: true,
+            ..hit(&present, self.rules.now_ms)
+        };
+        (Change::PutBuilt(meta, Vec::new()), Outcome::Hit(created))
+    }
+
+    /// The change that gives an entry another expiry and leaves its CAS token alone.
+    fn retime(self, meta: &Meta, expires_at_ms: u64, token_sent: bool) -> Change {
+        let meta = Meta {
+            version: (self.fresh)(),
+            cas_override: Some(meta.cas()),
+            expires_at_ms,
+            token_sent: meta.token_sent || token_sent,
+            ..*meta
+        };
+        self.rules.unless_expired(&meta, Change::Meta(meta))
+    }
+
+    fn store(self, store: &Store<'_>) -> Decision {
+        let (present, rules) = (self.present, self.rules);
+        let previous = || {
+            let it = present.filter(|_| store.want_previous)?;
+            Some(match it.shared {
                 Some(shared) => shared.clone(),
                 None => Bytes::copy_from_slice(it.value),
             })
-    };
-    let mut stale = false;
-    if let Some(compare) = store.compare {
-        match present {
-            Some(it) if it.meta.cas() == compare => {}
-            Some(it) if store.invalidate_if_older && compare < it.meta.cas() => stale = true,
-            Some(_) => return (Change::Keep, Outcome::Exists),
-            // Without an entry these have their own outcomes.
-            None if matches!(
-                store.mode,
-                StoreMode::Add | StoreMode::Append | StoreMode::Prepend
-            ) => {}
-            None => return (Change::Keep, Outcome::NotFound),
+        };
+        if let Some(compare) = store.compare {
+            match present {
+                Some(it) if it.meta.cas() == compare => {}
+                // Meta `I` with an older version: the value is replaced, and what says that it is
+                // not good enough stays: the expiry, the stale mark, and the holder of the recache
+                // token (memcached's `do_store_item`).
+                Some(it) if store.invalidate_if_older && compare < it.meta.cas() => {
+                    return self.put(store, previous(), |version| Meta {
+                        stale: true,
+                        token_sent: it.meta.token_sent,
+                        ..Meta::new(version, store.flags, it.meta.expires_at_ms)
+                    });
+                }
+                Some(_) => return (Change::Keep, Outcome::Exists),
+                // Without an entry these have their own outcomes.
+                None if matches!(
+                    store.mode,
+                    StoreMode::Add | StoreMode::Append | StoreMode::Prepend
+                ) => {}
+                None => return (Change::Keep, Outcome::NotFound),
+            }
         }
+        let expiry = match (store.mode, present) {
+            (StoreMode::Add, Some(_)) | (StoreMode::Replace, None) => {
+                return (Change::Keep, Outcome::NotStored(previous()));
+            }
+            (StoreMode::Append | StoreMode::Prepend, Some(it)) => {
+                let Some(value_len) = store_grown_len(store, it.value_len, rules) else {
+                    return (Change::Keep, Outcome::Failed(Failure::TooLarge));
+                };
+                let meta = Meta {
+                    version: (self.fresh)(),
+                    cas_override: store.new_version,
+                    stale: false,
+                    token_sent: false,
+                    ..it.meta
+                };
+                let stored = Stored {
+                    version: meta.cas(),
+                    value_len,
+                    previous: previous(),
+                };
+                return (Change::PutGrown(meta), Outcome::Stored(stored));
+            }
+            (StoreMode::Append | StoreMode::Prepend, None) => match store.vivify {
+                Some(expiry) => expiry,
+                None => return (Change::Keep, Outcome::NotStored(None)),
+            },
+            (StoreMode::Set | StoreMode::Add | StoreMode::Replace, _) => store.expiry,
+        };
+        let expires_at_ms = rules.expires_at_ms(expiry, present.map(|it| it.meta).as_ref());
+        self.put(store, previous(), |version| {
+            Meta::new(version, store.flags, expires_at_ms)
+        })
     }
-    if stale && let Some(it) = present {
-        return put_stale(store, &it.meta, rules, fresh, previous(present));
-    }
-    match (store.mode, present) {
-        (StoreMode::Add, Some(_)) | (StoreMode::Replace, None) => {
-            (Change::Keep, Outcome::NotStored(previous(present)))
+
+    /// Puts the value of a request in the place of what is there. `meta` makes its facts of its
+    /// version.
+    fn put(
+        self,
+        store: &Store<'_>,
+        previous: Option<Bytes>,
+        meta: impl FnOnce(Version) -> Meta,
+    ) -> Decision {
+        let value_len = store.value.len();
+        if value_len > self.rules.value_len_max {
+            return (Change::Keep, Outcome::Failed(Failure::TooLarge));
         }
-        (StoreMode::Append | StoreMode::Prepend, Some(it)) => {
-            let Some(value_len) = store_grown_len(store, it.value_len, rules) else {
-                return (Change::Keep, Outcome::Failed(Failure::TooLarge));
-            };
-            let meta = Meta {
-                version: fresh(),
-                cas_override: store.new_version,
-                stale: false,
-                token_sent: false,
-                ..it.meta
-            };
-            let stored = Stored {
-                version: meta.cas(),
-                value_len,
-                previous: previous(present),
-            };
-            (Change::PutGrown(meta), Outcome::Stored(stored))
-        }
-        (StoreMode::Append | StoreMode::Prepend, None) => match store.vivify {
-            Some(expiry) => put(store, expiry, None, rules, fresh, None),
-            None => (Change::Keep, Outcome::NotStored(None)),
-        },
-        (StoreMode::Set | StoreMode::Add | StoreMode::Replace, _) => {
-            let before = previous(present);
-            let meta = present.map(|it| it.meta);
-            put(store, store.expiry, meta.as_ref(), rules, fresh, before)
-        }
+        let meta = Meta {
+            cas_override: store.new_version,
+            ..meta((self.fresh)())
+        };
+        let stored = Outcome::Stored(Stored {
+            version: meta.cas(),
+            value_len,
+            previous,
+        });
+        // Stored and expired in one: what was there before is gone as well.
+        let change = self.rules.unless_expired(&meta, Change::PutRequest(meta));
+        (change, stored)
     }
-}
 
-fn put(
-    store: &Store<'_>,
-    expiry: ExpirySpec,
-    present: Option<&Meta>,
-    rules: Rules,
-    fresh: impl FnOnce() -> Version,
-    previous: Option<Bytes>,
-) -> (Change, Outcome<'static>) {
-    if store.value.len() > rules.value_len_max {
-        return (Change::Keep, Outcome::Failed(Failure::TooLarge));
-    }
-    let meta = Meta {
-        cas_override: store.new_version,
-        ..Meta::new(fresh(), store.flags, rules.expires_at_ms(expiry, present))
-    };
-    put_value(store, meta, rules, previous)
-}
-
-/// Meta `I` with an older version: the value is replaced, and what says that it is not good enough
-/// stays: the expiry, the stale mark, and the holder of the recache token (memcached's
-/// `do_store_item`).
-fn put_stale(
-    store: &Store<'_>,
-    present: &Meta,
-    rules: Rules,
-    fresh: impl FnOnce() -> Version,
-    previous: Option<Bytes>,
-) -> (Change, Outcome<'static>) {
-    if store.value.len() > rules.value_len_max {
-        return (Change::Keep, Outcome::Failed(Failure::TooLarge));
-    }
-    let meta = Meta {
-        cas_override: store.new_version,
-        stale: true,
-        token_sent: present.token_sent,
-        ..Meta::new(fresh(), store.flags, present.expires_at_ms)
-    };
-    put_value(store, meta, rules, previous)
-}
-
-fn put_value(
-    store: &Store<'_>,
-    meta: Meta,
-    rules: Rules,
-    previous: Option<Bytes>,
-) -> (Change, Outcome<'static>) {
-    let value_len = store.value.len();
-    let stored = Outcome::Stored(Stored {
-        version: meta.cas(),
-        value_len,
-        previous,
-    });
-    // Stored and expired in one: what was there before is gone as well.
-    if meta.is_expired(rules.now_ms) {
-        return (Change::Remove(meta.version), stored);
-    }
-    (Change::PutRequest(meta), stored)
-}
-
-fn apply_arith(
-    arith: &Arith<'_>,
-    present: Option<Present<'_>>,
-    rules: Rules,
-    fresh: impl FnOnce() -> Version,
-) -> (Change, Outcome<'static>) {
-    let Some(present) = present else {
-        let (text, expiry) = match arith.initial {
-            Some((initial, expiry)) => (number::decimal(initial), expiry),
-            None if arith.absent_is_zero => match number::add(&arith.op, b"0") {
-                Ok(text) => (text, arith.touch.unwrap_or(ExpirySpec::Never)),
+    fn arith(self, arith: &Arith<'_>) -> Decision {
+        let (old, text, expiry) = match self.present {
+            None => match arith.initial {
+                Some((initial, expiry)) => (None, number::decimal(initial), expiry),
+                None if arith.absent_is_zero => match number::add(&arith.op, b"0") {
+                    Ok(text) => (None, text, arith.touch.unwrap_or(ExpirySpec::Never)),
+                    Err(error) => return (Change::Keep, error.into()),
+                },
+                None => return (Change::Keep, Outcome::NotFound),
+            },
+            // Memcached looks at the length of the value before it compares tokens.
+            Some(it) if it.value_len == 0 || it.value_len > number::TEXT_LEN_MAX => {
+                return (Change::Keep, Outcome::NotANumber);
+            }
+            Some(it) if !it.has_token(arith.compare) => return (Change::Keep, Outcome::Exists),
+            Some(it) => match number::add(&arith.op, it.value) {
+                Ok(text) => (Some(it.meta), text, arith.touch.unwrap_or(ExpirySpec::Keep)),
                 Err(error) => return (Change::Keep, error.into()),
             },
-            None => return (Change::Keep, Outcome::NotFound),
         };
+        let version = (self.fresh)();
         let meta = Meta {
+            version,
             cas_override: arith.new_version,
-            ..Meta::new(fresh(), 0, rules.expires_at_ms(expiry, None))
+            expires_at_ms: self.rules.expires_at_ms(expiry, old.as_ref()),
+            ..old.unwrap_or(Meta::new(version, 0, 0))
         };
-        return counted(meta, text, rules);
-    };
-    // Memcached looks at the length of the value before it compares tokens.
-    if present.value_len == 0 || present.value_len > number::TEXT_LEN_MAX {
-        return (Change::Keep, Outcome::NotANumber);
-    }
-    if arith
-        .compare
-        .is_some_and(|compare| compare != present.meta.cas())
-    {
-        return (Change::Keep, Outcome::Exists);
-    }
-    let text = match number::add(&arith.op, present.value) {
-        Ok(text) => text,
-        Err(error) => return (Change::Keep, error.into()),
-    };
-    let expiry = arith.touch.unwrap_or(ExpirySpec::Keep);
-    let meta = Meta {
-        version: fresh(),
-        cas_override: arith.new_version,
-        expires_at_ms: rules.expires_at_ms(expiry, Some(&present.meta)),
-        ..present.meta
-    };
-    counted(meta, text, rules)
-}
-
-fn counted(meta: Meta, text: number::Text, rules: Rules) -> (Change, Outcome<'static>) {
-    let ttl_ms = (meta.expires_at_ms != 0).then(|| meta.expires_at_ms.saturating_sub(rules.now_ms));
-    let change = if meta.is_expired(rules.now_ms) {
-        Change::Remove(meta.version)
-    } else {
-        Change::PutBuilt(meta, text.to_vec())
-    };
-    (
-        change,
-        Outcome::Number(fonn_proto::Number {
+        let change = Change::PutBuilt(meta, text.to_vec());
+        let number = Outcome::Number(fonn_proto::Number {
             text,
             version: meta.cas(),
-            ttl_ms,
-        }),
-    )
-}
+            ttl_ms: self.rules.ttl_ms(meta.expires_at_ms),
+        });
+        (self.rules.unless_expired(&meta, change), number)
+    }
 
-fn apply_delete(
-    delete: &Delete<'_>,
-    present: Option<Present<'_>>,
-    rules: Rules,
-    fresh: impl FnOnce() -> Version,
-) -> (Change, Outcome<'static>) {
-    let Some(present) = present else {
-        return (Change::Keep, Outcome::NotFound);
-    };
-    if delete
-        .compare
-        .is_some_and(|compare| compare != present.meta.cas())
-    {
-        return (Change::Keep, Outcome::Exists);
-    }
-    let version = fresh();
-    if !delete.mark_stale && !delete.keep_entry {
-        return (Change::Remove(version), Outcome::Deleted { version: 0 });
-    }
-    let expiry = delete.touch.unwrap_or(ExpirySpec::Keep);
-    let meta = Meta {
-        version,
-        cas_override: delete.new_version,
-        flags: if delete.keep_entry {
-            0
-        } else {
-            present.meta.flags
-        },
-        expires_at_ms: rules.expires_at_ms(expiry, Some(&present.meta)),
-        stale: present.meta.stale || delete.mark_stale,
-        token_sent: present.meta.token_sent && !delete.mark_stale,
-        writer: present.meta.writer,
-    };
-    let change = if meta.is_expired(rules.now_ms) {
-        Change::Remove(version)
-    } else if delete.keep_entry {
-        Change::PutBuilt(meta, Vec::new())
-    } else {
-        Change::Meta(meta)
-    };
-    (
-        change,
-        Outcome::Deleted {
-            version: meta.cas(),
-        },
-    )
-}
-
-fn apply_touch(
-    touch: &Touch<'_>,
-    present: Option<Present<'_>>,
-    rules: Rules,
-    fresh: impl FnOnce() -> Version,
-) -> (Change, Outcome<'static>) {
-    let Some(present) = present else {
-        return (Change::Keep, Outcome::NotFound);
-    };
-    let touched = Outcome::Touched {
-        version: present.meta.cas(),
-    };
-    if touch.expiry == ExpirySpec::Keep {
-        return (Change::Keep, touched);
-    }
-    let old = present.meta.expires_at_ms;
-    let new = rules.expires_at_ms(touch.expiry, Some(&present.meta));
-    let met = match touch.condition {
-        ExpireCondition::Always => true,
-        ExpireCondition::IfNone => old == 0,
-        ExpireCondition::IfSome => old != 0,
-        ExpireCondition::IfLater => old != 0 && (new == 0 || new > old),
-        ExpireCondition::IfEarlier => new != 0 && (old == 0 || new < old),
-        ExpireCondition::IfSomeAndEarlier => old != 0 && new != 0 && new < old,
-    };
-    if !met {
-        return (Change::Keep, Outcome::NotStored(None));
-    }
-    (retimed(&present.meta, new, false, rules, fresh), touched)
-}
-
-fn apply_set_range(
-    range: &SetRange<'_>,
-    present: Option<Present<'_>>,
-    rules: Rules,
-    fresh: impl FnOnce() -> Version,
-) -> (Change, Outcome<'static>) {
-    let old_len = present.map_or(0, |it| it.value_len);
-    let stored = |version, value_len| {
-        Outcome::Stored(Stored {
+    fn delete(self, delete: &Delete<'_>) -> Decision {
+        let Some(present) = self.present else {
+            return (Change::Keep, Outcome::NotFound);
+        };
+        if !present.has_token(delete.compare) {
+            return (Change::Keep, Outcome::Exists);
+        }
+        let version = (self.fresh)();
+        if !delete.mark_stale && !delete.keep_entry {
+            return (Change::Remove(version), Outcome::Deleted { version: 0 });
+        }
+        let expiry = delete.touch.unwrap_or(ExpirySpec::Keep);
+        let meta = Meta {
             version,
-            value_len,
-            previous: None,
-        })
-    };
-    if range.value.is_empty() {
-        let version = present.map_or(0, |it| it.meta.cas());
-        return (Change::Keep, stored(version, old_len));
+            cas_override: delete.new_version,
+            flags: if delete.keep_entry {
+                0
+            } else {
+                present.meta.flags
+            },
+            expires_at_ms: self.rules.expires_at_ms(expiry, Some(&present.meta)),
+            stale: present.meta.stale || delete.mark_stale,
+            token_sent: present.meta.token_sent && !delete.mark_stale,
+            writer: present.meta.writer,
+        };
+        let change = match delete.keep_entry {
+            true => Change::PutBuilt(meta, Vec::new()),
+            false => Change::Meta(meta),
+        };
+        let version = meta.cas();
+        let change = self.rules.unless_expired(&meta, change);
+        (change, Outcome::Deleted { version })
     }
-    let Some(len) = range_grown_len(range, old_len, rules) else {
-        return (Change::Keep, Outcome::Failed(Failure::TooLarge));
-    };
-    let meta = grown_meta(present, rules, fresh());
-    (Change::PutGrown(meta), stored(meta.cas(), len))
-}
 
-/// The facts of what [`grown`] makes.
-fn grown_meta(present: Option<Present<'_>>, rules: Rules, version: Version) -> Meta {
-    let new = Meta::new(version, 0, rules.expires_at_ms(ExpirySpec::Never, None));
-    Meta {
-        version,
-        cas_override: None,
-        ..present.map_or(new, |it| it.meta)
+    fn touch(self, touch: &Touch<'_>) -> Decision {
+        let Some(present) = self.present else {
+            return (Change::Keep, Outcome::NotFound);
+        };
+        let touched = Outcome::Touched {
+            version: present.meta.cas(),
+        };
+        if touch.expiry == ExpirySpec::Keep {
+            return (Change::Keep, touched);
+        }
+        let old = present.meta.expires_at_ms;
+        let new = self.rules.expires_at_ms(touch.expiry, Some(&present.meta));
+        let met = match touch.condition {
+            ExpireCondition::Always => true,
+            ExpireCondition::IfNone => old == 0,
+            ExpireCondition::IfSome => old != 0,
+            ExpireCondition::IfLater => old != 0 && (new == 0 || new > old),
+            ExpireCondition::IfEarlier => new != 0 && (old == 0 || new < old),
+            ExpireCondition::IfSomeAndEarlier => old != 0 && new != 0 && new < old,
+        };
+        if !met {
+            return (Change::Keep, Outcome::NotStored(None));
+        }
+        (self.retime(&present.meta, new, false), touched)
+    }
+
+    fn set_range(self, range: &SetRange<'_>) -> Decision {
+        let old_len = self.present.map_or(0, |it| it.value_len);
+        let stored = |version, value_len| {
+            Outcome::Stored(Stored {
+                version,
+                value_len,
+                previous: None,
+            })
+        };
+        if range.value.is_empty() {
+            let version = self.present.map_or(0, |it| it.meta.cas());
+            return (Change::Keep, stored(version, old_len));
+        }
+        let Some(len) = range_grown_len(range, old_len, self.rules) else {
+            return (Change::Keep, Outcome::Failed(Failure::TooLarge));
+        };
+        let meta = self.grown_meta();
+        (Change::PutGrown(meta), stored(meta.cas(), len))
+    }
+
+    fn set_bit(self, bit: &SetBit<'_>) -> Decision {
+        let old = self.present.map_or(&[][..], |it| it.value);
+        if bit_grown_len(bit, old.len(), self.rules).is_none() {
+            return (Change::Keep, Outcome::Failed(Failure::TooLarge));
+        }
+        let (at, mask) = bit_at(bit);
+        let before = old.get(at).is_some_and(|byte| byte & mask != 0);
+        let meta = self.grown_meta();
+        let outcome = Outcome::Number(fonn_proto::Number {
+            text: number::decimal(u64::from(before)),
+            version: meta.cas(),
+            ttl_ms: None,
+        });
+        (Change::PutGrown(meta), outcome)
+    }
+
+    /// The facts of what [`grown`] makes.
+    fn grown_meta(self) -> Meta {
+        let version = (self.fresh)();
+        let expires_at_ms = self.rules.expires_at_ms(ExpirySpec::Never, None);
+        let new = Meta::new(version, 0, expires_at_ms);
+        Meta {
+            version,
+            cas_override: None,
+            ..self.present.map_or(new, |it| it.meta)
+        }
     }
 }
 
@@ -668,27 +620,6 @@ pub fn grown(command: &Command<'_>, old: &[u8]) -> Vec<u8> {
         }
         _ => Vec::new(),
     }
-}
-
-fn apply_set_bit(
-    bit: &SetBit<'_>,
-    present: Option<Present<'_>>,
-    rules: Rules,
-    fresh: impl FnOnce() -> Version,
-) -> (Change, Outcome<'static>) {
-    let old = present.map_or(&[][..], |it| it.value);
-    if bit_grown_len(bit, old.len(), rules).is_none() {
-        return (Change::Keep, Outcome::Failed(Failure::TooLarge));
-    }
-    let (at, mask) = bit_at(bit);
-    let before = old.get(at).is_some_and(|byte| byte & mask != 0);
-    let meta = grown_meta(present, rules, fresh());
-    let outcome = Outcome::Number(fonn_proto::Number {
-        text: number::decimal(u64::from(before)),
-        version: meta.cas(),
-        ttl_ms: None,
-    });
-    (Change::PutGrown(meta), outcome)
 }
 
 #[cfg(test)]

@@ -137,10 +137,9 @@ impl Engine {
             mark.at_ms != 0 && mark.at_ms <= now_ms
         });
         for mark in &state.flushes {
-            let Some(space) = mark.space else { continue };
             match mark.at_ms {
-                0 => hot.flushes.restore(space, mark.cutoff),
-                at_ms => hot.flushes.flush_at(space, at_ms),
+                0 => hot.flushes.restore(mark.space, mark.cutoff),
+                at_ms => hot.flushes.flush_at(mark.space, at_ms),
             }
         }
         for &(purge, cutoff) in &state.purges {
@@ -601,12 +600,12 @@ impl Ledger {
         let (cutoffs, pending) = self.hot.flushes.snapshot();
         let purges = self.hot.flushes.purges();
         let done = cutoffs.iter().map(|&(space, cutoff)| FlushMark {
-            space: Some(space),
+            space,
             cutoff,
             at_ms: 0,
         });
         let later = pending.iter().map(|flush| FlushMark {
-            space: Some(flush.space),
+            space: flush.space,
             cutoff: 0,
             at_ms: flush.at_ms,
         });

@@ -111,7 +111,7 @@ impl Engine {
         })?;
         for (key, on_disk) in &page.entries {
             step.visited += 1;
-            let meta = self.newest_meta(space, key, on_disk);
+            let meta = self.hot.newest_meta(space, key, on_disk);
             if meta.is_some_and(|meta| hides(space, key, &meta)) {
                 step.entries += 1;
             }
@@ -127,20 +127,6 @@ impl Engine {
             },
         });
         Ok(step)
-    }
-
-    /// The facts of a key that the disk holds with these facts; None if memory knows that it was
-    /// deleted.
-    fn newest_meta(&self, space: Space, key: &[u8], on_disk: &Meta) -> Option<Meta> {
-        let hash = self.hot.ram.hash(space, key);
-        let shard = self.hot.ram.lock(hash);
-        match shard.find(hash, space, key) {
-            Some(slot) => {
-                let found = shard.get(slot);
-                (!found.tombstone).then_some(found.meta)
-            }
-            None => Some(*on_disk),
-        }
     }
 
     /// Whether what these facts are of was purged.

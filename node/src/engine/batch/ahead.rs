@@ -12,7 +12,7 @@ use fonn_proto::batch::BATCH_VALUES_LEN_MAX;
 use fonn_proto::command::StoreMode;
 use fonn_proto::{Batch, BatchStep, Command, Transfer};
 
-use super::super::prepare::{Long, Prepared, SHORT_LEN_MAX};
+use super::super::prepare::{Long, LongStored, Prepared, SHORT_LEN_MAX};
 use super::super::{Engine, Job, semantics};
 use super::plan::{KeyPlan, Plan};
 
@@ -75,7 +75,7 @@ impl Engine {
             let len = self.decoded_len(&long);
             if len <= *left {
                 *left -= len;
-                self.prepare(&job, long, prepared);
+                self.prepare(&job, Long::Stored(long), prepared);
             }
         }
         if let Some(fetched) = &it.fetched {
@@ -105,20 +105,21 @@ impl Engine {
     }
 
     /// The long value of a key, unless it is prepared.
-    fn long(&self, it: &KeyPlan<'_>, prepared: &Prepared) -> Option<Long> {
+    fn long(&self, it: &KeyPlan<'_>, prepared: &Prepared) -> Option<LongStored> {
         let shard = self.hot.ram.lock(it.hash);
         let (of, long) = match shard.find(it.hash, it.space, it.key) {
             Some(slot) => {
                 let found = shard.get(slot);
                 let of = found.meta.version;
                 let value_len_max = self.settings.value_len_max;
-                (of, Long::stored(&found, value_len_max, STEP_SHORT_LEN_MAX))
+                let long = LongStored::of_any(&found, value_len_max, STEP_SHORT_LEN_MAX);
+                (of, long)
             }
             None => {
                 let entry = it.fetched.as_ref()?.entry.as_ref()?;
                 let of = entry.meta.version;
                 let is_long = entry.value.len() > STEP_SHORT_LEN_MAX;
-                let stored = || Long::Stored {
+                let stored = || LongStored {
                     of,
                     stored: entry.value.clone(),
                     is_framed: false,
@@ -130,17 +131,13 @@ impl Engine {
         long.filter(|_| !is_prepared)
     }
 
-    fn decoded_len(&self, long: &Long) -> usize {
-        match long {
-            Long::Stored {
-                stored, is_framed, ..
-            } if *is_framed => {
-                let frame = fonn_codec::Frame::parse(stored, self.settings.value_len_max);
-                frame.map_or(0, |frame| frame.original_len())
-            }
+    fn decoded_len(&self, long: &LongStored) -> usize {
+        if !long.is_framed {
             // It is shared with the entry.
-            Long::Stored { .. } | Long::Request => 0,
+            return 0;
         }
+        let frame = fonn_codec::Frame::parse(&long.stored, self.settings.value_len_max);
+        frame.map_or(0, |frame| frame.original_len())
     }
 }
 

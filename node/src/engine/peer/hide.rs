@@ -12,7 +12,7 @@
 
 use bytes::Bytes;
 use fonn_base::entry::Space;
-use fonn_disk_tier::{DiskTier, ERASED, SlotLimits, SlotPage};
+use fonn_disk_tier::{DiskTier, ERASED, Reach, SlotLimits, SlotPage};
 use fonn_proto::peer::SlotSet;
 use fonn_proto::placement::slot;
 use fonn_proto::{Failure, Version, peer};
@@ -165,7 +165,7 @@ impl Engine {
             match &self.disk {
                 // The bucket may know a newer one.
                 Some(disk) => {
-                    let newest = disk.newest_here(space, key).await;
+                    let newest = disk.newest(space, key, Reach::Here).await;
                     newest.map_err(|error| failure_of(&error))
                 }
                 None => Ok(None),

@@ -2,24 +2,24 @@
 
 use std::sync::mpsc;
 
-use fonn_auth::Directory;
+use fonn_auth::{Directory, Namespace};
 use fonn_base::events::Events;
+use fonn_base::size::ByteCount;
 use fonn_base::tasks::{OnShutdown, Tasks};
 
 use super::*;
-use crate::namespaces::Known;
 
 const QUOTA: u64 = 1 << 20;
 
 fn limit(rig: &Rig, quota: u64) {
-    rig.engine().namespaces().set([Known {
+    rig.engine().namespaces().set([Arc::new(Namespace {
         name: "default".into(),
         number: SPACE.namespace(),
-        quota: Some(quota),
         base: None,
+        quota: Some(ByteCount::new(quota)),
         is_write_once: false,
-        ttl_ms_max: None,
-    }]);
+        ttl: None,
+    })]);
     rig.engine().apply_quotas();
 }
 
@@ -131,7 +131,7 @@ async fn writes_far_past_the_quota_are_refused_only_until_it_was_counted() {
             Outcome::Failed(failure) => break failure,
             other => panic!("{other:?}"),
         }
-        assert!(stored < 1000, "nobody counts, so it must end");
+        assert!(stored < 1000, "without a count it must end");
     };
     assert_eq!(refused, Failure::OutOfSpace);
     assert!(rig.get("k0").await.is_some(), "what was there is there");
@@ -224,13 +224,15 @@ async fn a_namespace_is_not_told_how_many_entries_others_have_however_many_there
     // As long as there is one namespace, about as many as were written are its own.
     let all = engine.count_entries(SPACE).await.unwrap();
     assert!(all >= MANY, "{all}");
-    let known = |name: &str, space: Space| Known {
-        name: name.into(),
-        number: space.namespace(),
-        quota: None,
-        base: None,
-        is_write_once: false,
-        ttl_ms_max: None,
+    let known = |name: &str, space: Space| {
+        Arc::new(Namespace {
+            name: name.into(),
+            number: space.namespace(),
+            base: None,
+            quota: None,
+            is_write_once: false,
+            ttl: None,
+        })
     };
     let both = [known("default", SPACE), known("other", other)];
     engine.namespaces().set(both);

@@ -1,22 +1,22 @@
 //! Namespaces whose entries live for a bounded time, over RAM and disk.
 
+use fonn_auth::Namespace;
 use fonn_proto::{ExpireCondition, SetRange, Touch};
 
 use super::*;
-use crate::namespaces::Known;
 
 const TTL_MS: u64 = 7 * 86_400_000;
 
 fn bounded(choice: Choice) -> Rig {
     let rig = Rig::new(choice);
-    rig.engine().namespaces().set([Known {
+    rig.engine().namespaces().set([Arc::new(Namespace {
         name: "default".into(),
         number: SPACE.namespace(),
-        quota: None,
         base: None,
+        quota: None,
         is_write_once: false,
-        ttl_ms_max: Some(TTL_MS),
-    }]);
+        ttl: Some(Duration::from_millis(TTL_MS)),
+    })]);
     rig
 }
 

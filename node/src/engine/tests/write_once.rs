@@ -1,17 +1,18 @@
 //! Namespaces that keep their first values, over RAM and disk.
 
+use fonn_auth::Namespace;
+
 use super::*;
-use crate::namespaces::Known;
 
 fn keep(rig: &Rig, is_write_once: bool) {
-    rig.engine().namespaces().set([Known {
+    rig.engine().namespaces().set([Arc::new(Namespace {
         name: "default".into(),
         number: SPACE.namespace(),
-        quota: None,
         base: None,
+        quota: None,
         is_write_once,
-        ttl_ms_max: None,
-    }]);
+        ttl: None,
+    })]);
 }
 
 #[tokio::test]

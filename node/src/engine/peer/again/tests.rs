@@ -9,6 +9,7 @@ use fonn_base::clock::Clock;
 use fonn_base::tasks::Tasks;
 use fonn_cold_tier::store::fault::FaultStore;
 use fonn_cold_tier::store::memory::MemoryStore;
+use fonn_ram_tier::{NewEntry, StoredIn};
 
 use super::super::tests::{
     BASE, PATIENCE, SPACE, decoded, entry, fetch, open_above, poll_until_answered, put, value,
@@ -103,8 +104,17 @@ async fn an_older_write_is_acknowledged_when_the_newer_one_is_on_the_disk() {
     let hash = engine.hot.ram.hash(SPACE, b"k");
     {
         let mut shard = engine.hot.ram.lock(hash);
-        let slot = shard.find(hash, SPACE, b"k").unwrap();
-        shard.set_dirty(slot);
+        let found = shard.get(shard.find(hash, SPACE, b"k").unwrap());
+        let stored = found.stored.to_bytes();
+        let dirty = NewEntry {
+            space: SPACE,
+            key: b"k",
+            stored: StoredIn::Shared(stored),
+            meta: found.meta,
+            framed: found.framed,
+            dirty: true,
+        };
+        shard.insert(hash, dirty, 0).unwrap();
     }
     assert_eq!(
         engine.put_replicated(&older, false, &mut acks).await,

@@ -12,6 +12,7 @@ use fonn_base::clock::Clock;
 use fonn_base::tasks::Tasks;
 use fonn_cold_tier::store::fault::FaultStore;
 use fonn_cold_tier::store::memory::MemoryStore;
+use fonn_disk_tier::Reach;
 use fonn_proto::Outcome;
 
 use super::super::tests::{
@@ -277,7 +278,8 @@ async fn what_ram_alone_has_is_hidden_too() {
         rig.set(&name(count), &filler).await;
         count += 1;
         let first = name(count / 20);
-        let on_disk = disk.newest(SPACE, first.as_bytes()).await.unwrap();
+        let on_disk = disk.newest(SPACE, first.as_bytes(), Reach::Below).await;
+        let on_disk = on_disk.unwrap();
         if on_disk.is_none() {
             break first;
         }

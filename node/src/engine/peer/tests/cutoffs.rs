@@ -17,8 +17,9 @@ async fn a_flush_that_draws_its_cutoff_refuses_no_entry_and_deletes_none() {
     let version = engine.versions().next();
     let entry = entry("k", version, false);
     let incoming = engine.check_incoming(&entry).unwrap();
+    let at = (engine.hot.ram.hash(SPACE, b"k"), SPACE, &b"k"[..]);
     engine.hot.flushes.flush(&[SPACE], || {
-        let tried = engine.try_put(&incoming, None, None, &mut Acks::default());
+        let tried = engine.try_put(at, &incoming, None, None, &mut Acks::default());
         assert!(matches!(tried, Try::Kept));
         let sent = engine.hidden_or(SPACE, Transfer::received(&entry));
         assert!(sent.content.is_some());
