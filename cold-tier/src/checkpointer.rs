@@ -26,14 +26,13 @@ const NEW_SHARE: u64 = 10;
 /// But not for so few segments.
 const SEGMENTS_MIN: u64 = 8;
 
-/// Whether a checkpoint is due. At a clean stop less suffices.
-pub(crate) fn is_due(shared: &Shared, is_stopping: bool) -> bool {
+/// Whether a checkpoint is due.
+pub(crate) fn is_due(shared: &Shared) -> bool {
     let merged = shared.index.merged();
     let many = shared.options.checkpoint_segments;
-    let many = if is_stopping { many / 4 } else { many };
     let is_share = merged.entries > shared.index.entries_approx() / NEW_SHARE
         && merged.segments >= SEGMENTS_MIN.min(many);
-    merged.segments > many || (is_share && !is_stopping)
+    merged.segments > many || is_share
 }
 
 /// Writes a checkpoint, unless there are lost copies that the bucket does not know of yet.

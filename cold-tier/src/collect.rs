@@ -68,7 +68,7 @@ impl Collector {
             has_old_checkpoints: true,
             marks_in: None,
             dead: None,
-            news: News::default(),
+            news: News::new(shared.wall_ms()),
             shared,
         }
     }
@@ -131,7 +131,7 @@ impl Collector {
             compared.store(false, Ordering::Relaxed);
             return Ok(());
         }
-        if checkpointer::is_due(&self.shared, false) {
+        if checkpointer::is_due(&self.shared) {
             self.has_old_checkpoints = true;
             checkpointer::run(&self.shared).await?;
         }
@@ -272,7 +272,6 @@ impl Collector {
             })
             .await?;
         self.shared.crash_point("forgotten").await;
-        Counters::add(&self.shared.counters.collected_segments, 1);
         Counters::add(&self.shared.counters.collected_bytes, facts.size);
         Ok(())
     }

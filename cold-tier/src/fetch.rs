@@ -177,7 +177,6 @@ async fn lead(shared: &Arc<Shared>, space: u16, key: &[u8], location: &Location)
                 .index
                 .table()
                 .note_read(location.entry.segment, now_ms);
-            shared.own_reads.lock().note(location.entry.segment, now_ms);
             shared.recent.lock().note(location.entry.hash, now_ms);
             &counters.hits
         }

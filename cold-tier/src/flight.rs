@@ -20,17 +20,13 @@ pub(crate) struct Flights<K: Eq + Hash, T> {
     known: Arc<Known<K, T>>,
 }
 
-type Known<K, T> = Mutex<HashMap<K, Flight<K, T>>>;
+type Known<K, T> = Mutex<HashMap<K, Weak<Held<K, T>>>>;
 
-struct Flight<K: Eq + Hash, T> {
-    held: Weak<Held<K, T>>,
-    result: watch::Receiver<Option<T>>,
-}
-
-/// Keeps a flight where others find it.
+/// Keeps a flight, and its result, where others find it.
 pub(crate) struct Held<K: Eq + Hash, T> {
     key: K,
     known: Arc<Known<K, T>>,
+    result: watch::Receiver<Option<T>>,
 }
 
 impl<K: Eq + Hash, T> Held<K, T> {
@@ -38,7 +34,7 @@ impl<K: Eq + Hash, T> Held<K, T> {
     fn leave(&self) {
         let mut known = self.known.lock();
         // Another one may be there by now.
-        let is_this = |flight: &Flight<K, T>| std::ptr::eq(flight.held.as_ptr(), self);
+        let is_this = |held: &Weak<Self>| std::ptr::eq(held.as_ptr(), self);
         if known.get(&self.key).is_some_and(is_this) {
             known.remove(&self.key);
         }
@@ -85,24 +81,19 @@ where
     where
         F: Future<Output = T> + Send + 'static,
     {
-        let (held, mut result) = {
+        let held = {
             let mut known = self.known.lock();
-            let flight = known.get(&key);
-            let held =
-                flight.and_then(|flight| Some((flight.held.upgrade()?, flight.result.clone())));
-            if let Some(joined) = held {
-                joined
+            let present = known.get(&key).and_then(Weak::upgrade);
+            if let Some(held) = present {
+                held
             } else {
                 let (done, result) = watch::channel(None);
                 let held = Arc::new(Held {
                     key: key.clone(),
                     known: Arc::clone(&self.known),
+                    result,
                 });
-                let flight = Flight {
-                    held: Arc::downgrade(&held),
-                    result: result.clone(),
-                };
-                known.insert(key, flight);
+                known.insert(key, Arc::downgrade(&held));
                 let (call, holds) = (call(), Arc::clone(&held));
                 tasks.spawn_on(runtime, "cold-read", OnShutdown::Abort, async move {
                     let value = call.await;
@@ -113,10 +104,10 @@ where
                     drop(holds);
                     done.send_replace(Some(value));
                 });
-                (held, result)
+                held
             }
         };
-        let value = match result.wait_for(Option::is_some).await {
+        let value = match held.result.clone().wait_for(Option::is_some).await {
             Ok(value) => value.clone(),
             Err(_) => None,
         };

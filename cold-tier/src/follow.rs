@@ -28,7 +28,6 @@ use crate::names::{SegmentName, WriterKey};
 use crate::segment::Footer;
 use crate::shared::Shared;
 use crate::status::Counters;
-use crate::store::Continuation;
 use schedule::{Asked, Candidate, Listing, Outcome, Step};
 
 /// How long to wait after the bucket failed.
@@ -74,14 +73,12 @@ enum Done {
 /// Merges a segment of another writer.
 pub(crate) async fn merge(
     shared: &Arc<Shared>,
-    name: SegmentName,
     (footer, size): (Footer, u64),
     cursor: Option<Cursor>,
 ) -> Result<(), ColdError> {
     shared
         .blocking(move |shared| {
             let arrival = Arrival {
-                name: &name,
                 size,
                 footer: &footer,
                 cursor,
@@ -354,7 +351,6 @@ impl Follower {
                 ?took,
                 "the segments of a lost member are followed to their end"
             );
-            self.shared.counters.note_takeover(took);
         }
     }
 
@@ -418,7 +414,7 @@ async fn follow(
             next_seq: cursor.next_seq + 1,
             last_new_ms: shared.wall_ms(),
         };
-        merge(shared, name, read, Some(cursor)).await?;
+        merge(shared, read, Some(cursor)).await?;
     }
     Ok(cursor)
 }
@@ -432,8 +428,9 @@ async fn pass_gap(
     last: u64,
 ) -> Result<u64, ColdError> {
     let prefix = format!("{}{}/", key.region.segments_prefix(), key.writer);
-    let from = Continuation::after(&missing.key());
-    let page = shared.bucket().list(&prefix, Some(&from), 1).await?;
+    let after = missing.key();
+    let list = shared.bucket().list(&prefix, Some(after.as_str()), 1);
+    let page = list.await?;
     let found = page.objects.first();
     let next = found.and_then(|object| SegmentName::parse(object.key.as_str()));
     let cursor = Cursor {

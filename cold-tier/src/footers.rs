@@ -54,34 +54,30 @@ async fn read_from(
     mut end: Result<Suffix, ColdError>,
 ) -> Result<Read, ColdError> {
     let wrong = |part, field| FormatError::Field { part, field };
-    let mut damage = None;
-    for read in 1..=READS_MAX {
-        damage = match decode(&end?) {
+    let mut reads = 1;
+    loop {
+        let mut decoded = decode(&end?);
+        if let Ok((Tail::NeedMore { suffix_len }, _)) = decoded {
+            decoded = decode(&fetch(shared, name, suffix_len).await?);
+        }
+        let damage = match decoded {
             Ok((Tail::Complete(footer), size)) if footer.header.name() == *name => {
                 return Ok((footer, size));
             }
-            Ok((Tail::Complete(_), _)) => Some(wrong("footer", "name")),
-            Ok((Tail::NeedMore { suffix_len }, _)) => {
-                match decode(&fetch(shared, name, suffix_len).await?) {
-                    Ok((Tail::Complete(footer), size)) if footer.header.name() == *name => {
-                        return Ok((footer, size));
-                    }
-                    Ok(_) => Some(wrong("trailer", "length")),
-                    Err(error) => Some(error),
-                }
-            }
-            Err(error) => Some(error),
+            Ok((Tail::Complete(_), _)) => wrong("footer", "name"),
+            Ok((Tail::NeedMore { .. }, _)) => wrong("trailer", "length"),
+            Err(error) => error,
         };
         // Another release's stays so.
-        if read == READS_MAX || matches!(damage, Some(FormatError::Version { .. })) {
-            break;
+        if reads == READS_MAX || matches!(damage, FormatError::Version { .. }) {
+            return Err(ColdError::Segment {
+                name: name.clone(),
+                source: damage,
+            });
         }
+        reads += 1;
         end = fetch(shared, name, TAIL_LEN_GUESS).await;
     }
-    Err(ColdError::Segment {
-        name: name.clone(),
-        source: damage.unwrap_or(FormatError::Magic { part: "trailer" }),
-    })
 }
 
 /// The last `suffix_len` bytes of a segment. An object without a single byte is there, and is no

@@ -28,18 +28,17 @@ use parking_lot::{Mutex, RwLock};
 #[cfg(any(test, feature = "test-util", feature = "test-util-s3"))]
 pub use aged::age_writers;
 pub use database::IndexError;
-pub use lost::LostCopy;
 pub(crate) use lost::LostRow;
 use lost::NOWHERE;
 pub(crate) use parts::{Arrival, Cursor, Frozen, Merged};
 
 use crate::checkpoint::{IndexEntry, SegmentFacts, SegmentState};
 use crate::names::{KeyHash, SegmentName, WriterKey};
-use crate::observer::{ColdObserver, NewerCopy};
+use crate::observer::{ColdObserver, CopyRef};
 use crate::segment::{FlushMark, FooterEntry, MarkKey};
 use crate::spill::source::SpillCursor;
 use database::{Batch, Database};
-use merge::{Merge, merge};
+use merge::merge;
 use table::{Deltas, Table};
 
 /// Format of the whole index.
@@ -183,7 +182,8 @@ impl Index {
         observer: Option<&dyn ColdObserver>,
     ) -> Result<(), IndexError> {
         let _writer = self.writer.lock();
-        let known = self.table.read().number(arrival.name);
+        let name = arrival.footer.header.name();
+        let known = self.table.read().number(&name);
         let id = match known {
             Some(id) => id,
             None => self.admit(arrival)?,
@@ -248,31 +248,27 @@ impl Index {
                 Some(entry) => Some(*entry),
                 None => self.database.entry(arriving.hash)?,
             };
-            let outcome = {
+            let merged = {
                 let table = self.table.read();
                 let created_ms = table.created_ms(id).unwrap_or(0);
                 let present = present.as_ref();
                 let placed = present.map(|present| (present, table.created_ms(present.segment)));
                 merge(placed, (&arriving, created_ms))
             };
-            let entry = match outcome {
-                Merge::Keep => continue,
-                Merge::Shadow(entry) => entry,
-                Merge::Replace { entry, is_newer } => {
-                    if is_newer && observer.is_some() {
-                        newer.push(NewerCopy {
-                            space: footer_entry.space,
-                            key: &footer_entry.key,
-                            at: entry.at,
-                        });
-                    }
-                    if let Some(present) = &present {
-                        deltas.lost(present);
-                    }
-                    deltas.gained(&entry);
-                    entry
-                }
+            let Some(entry) = merged else {
+                continue;
             };
+            if present.is_none_or(|present| present.at < entry.at) && observer.is_some() {
+                newer.push(CopyRef {
+                    space: footer_entry.space,
+                    key: &footer_entry.key,
+                    at: entry.at,
+                });
+            }
+            if let Some(present) = &present {
+                deltas.lost(present);
+            }
+            deltas.gained(&entry);
             fresh.insert(entry.hash, entry);
             batch.put_entry(entry);
         }
@@ -298,7 +294,7 @@ impl Index {
         for mark in raised {
             batch.put_meta(mark_key(mark.key()), mark.cutoff.to_le_bytes().to_vec());
         }
-        let key = arrival.name.writer_key();
+        let key = arrival.footer.header.name().writer_key();
         let present = self.positions.lock().cursors.get(&key).copied();
         // A repetition must not move it back.
         let cursor = arrival.cursor.map(|cursor| match present {
@@ -621,9 +617,9 @@ impl Index {
                 if self.database.entry(entry.hash)? == Some(*entry) {
                     deltas.lost(entry);
                     batch.remove_entry(entry.hash);
+                    removed += 1;
                 }
             }
-            removed += batch.entries() as u64;
             let changed = deltas.apply(&mut self.table.write());
             self.put_rows(changed, &mut batch);
             if !batch.is_empty() {
@@ -660,11 +656,6 @@ impl Index {
     /// About how many entries there are.
     pub(crate) fn entries_approx(&self) -> u64 {
         self.database.entries_approx()
-    }
-
-    /// Bytes on the local disk.
-    pub(crate) fn disk_bytes(&self) -> u64 {
-        self.database.disk_bytes()
     }
 }
 

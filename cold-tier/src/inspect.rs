@@ -154,7 +154,7 @@ impl ColdTier {
                 progress(done, total);
                 async move {
                     match read {
-                        Ok(read) => follow::merge(shared, name, read, None).await,
+                        Ok(read) => follow::merge(shared, read, None).await,
                         Err(error @ ColdError::Segment { .. }) => {
                             follow::note_unreadable(shared, &name, &error);
                             Ok(())

@@ -47,11 +47,11 @@ pub use error::ColdError;
 pub use fetch::{Fetched, Found, Location, Reading};
 pub use follow::announced::{Announcement, CatchUp};
 pub use format::FormatError;
+pub use index::IndexError;
 #[cfg(any(test, feature = "test-util", feature = "test-util-s3"))]
 pub use index::age_writers;
-pub use index::{IndexError, LostCopy};
 pub use inspect::{Comparison, Inspection, Progress, SegmentCheck};
-pub use observer::{ColdObserver, NewerCopy};
+pub use observer::{ColdObserver, CopyRef};
 pub use options::{ColdOptions, RestoreFrom, SpillMode};
 pub use segment::ColdEntry;
 pub use spill::source::{

@@ -12,7 +12,7 @@ pub trait ColdObserver: Send + Sync + 'static {
     /// holds with a lower version must not be served from now on. Also comes for keys that the node
     /// has no copy of, and for what an earlier run of this node wrote itself. A call has what the
     /// index is about to remember together, so that the node waits for its disk once.
-    fn superseded(&self, newer: &[NewerCopy<'_>]);
+    fn superseded(&self, newer: &[CopyRef<'_>]);
 
     /// Another writer flushed a space or purged an identity: copies that this is about are gone.
     /// False if the node does not believe it, since it is too far ahead of the clock. The index
@@ -23,9 +23,9 @@ pub trait ColdObserver: Send + Sync + 'static {
     fn is_visible(&self, space: u16, version: u64) -> bool;
 }
 
-/// A copy that another writer brought into the bucket.
+/// A copy of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NewerCopy<'a> {
+pub struct CopyRef<'a> {
     /// Space of the key.
     pub space: u16,
     /// The key.

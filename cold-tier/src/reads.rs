@@ -1,4 +1,4 @@
-//! What a node read from the bucket, as it reports to the collecting nodes: an object of lines,
+//! When segments were read last, as a node reports to the collecting nodes: an object of lines,
 //! `v1/read/<region>/<writer>`.
 //!
 //! ```text
@@ -12,53 +12,19 @@
 
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-use std::collections::HashMap;
 use std::fmt::Write;
 
 use fonn_codec::checksum;
 
 use crate::names::SegmentName;
 
-/// Segments that a node tells of: those it read last.
+/// Segments that a node tells of: those that were read last.
 pub(crate) const SEGMENTS_MAX: usize = 8192;
 
 /// Longer objects are not read, in bytes.
 pub(crate) const LEN_MAX: u64 = 1 << 20;
 
 const FIRST: &str = "fonn-reads 1 ";
-
-/// When segments were read last by this node: Unix time in milliseconds, by their numbers in the
-/// index.
-#[derive(Debug, Default)]
-pub(crate) struct OwnReads {
-    last_ms: HashMap<u32, u64>,
-    /// Whether there are any that were not told.
-    is_news: bool,
-}
-
-impl OwnReads {
-    /// Something in a segment was read.
-    pub(crate) fn note(&mut self, segment: u32, now_ms: u64) {
-        let last_ms = self.last_ms.entry(segment).or_default();
-        *last_ms = now_ms.max(*last_ms);
-        self.is_news = true;
-    }
-
-    /// All of them if some were not told yet; those of which there is no segment any more, as
-    /// `is_known` says, are forgotten.
-    pub(crate) fn take_news(&mut self, is_known: impl Fn(u32) -> bool) -> Option<Vec<(u32, u64)>> {
-        if !std::mem::take(&mut self.is_news) {
-            return None;
-        }
-        self.last_ms.retain(|&segment, _| is_known(segment));
-        Some(self.last_ms.iter().map(|(&id, &ms)| (id, ms)).collect())
-    }
-
-    /// They were not told after all.
-    pub(crate) fn keep_news(&mut self) {
-        self.is_news = true;
-    }
-}
 
 /// The object that tells of `reads`, at most [`SEGMENTS_MAX`] of them.
 pub(crate) fn compose(mut reads: Vec<(SegmentName, u64)>) -> String {
@@ -129,21 +95,6 @@ mod tests {
             told.iter()
                 .all(|(_, ms)| *ms >= 20_000 - SEGMENTS_MAX as u64)
         );
-    }
-
-    #[test]
-    fn what_was_told_is_told_again_only_with_something_new() {
-        let mut own = OwnReads::default();
-        assert_eq!(own.take_news(|_| true), None);
-        own.note(1, 5);
-        own.note(2, 7);
-        own.note(2, 6);
-        let mut told = own.take_news(|_| true).unwrap();
-        told.sort_unstable();
-        assert_eq!(told, [(1, 5), (2, 7)]);
-        assert_eq!(own.take_news(|_| true), None);
-        own.keep_news();
-        assert_eq!(own.take_news(|id| id == 2), Some(vec![(2, 7)]));
     }
 
     proptest! {

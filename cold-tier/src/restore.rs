@@ -21,10 +21,8 @@ use crate::shared::Shared;
 use crate::store::ObjectMeta;
 use spool::Spool;
 
-/// How often a checkpoint is tried that the bucket lists and does not give; and if more tries may
-/// well help, since it was only slow or busy.
-const TRIES_MAX: u32 = 3;
-const RETRYABLE_TRIES_MAX: u32 = 20;
+/// How often a checkpoint is tried that a slow or busy bucket lists and does not give.
+const TRIES_MAX: u32 = 20;
 
 /// How often each checkpoint could not be read.
 pub(crate) type Failures = HashMap<CheckpointName, u32>;
@@ -46,14 +44,9 @@ pub(crate) async fn run(shared: &Arc<Shared>, failures: &mut Failures) -> Result
                 // Deleted since it was listed.
                 Err(error) if error.is_not_found() => {}
                 Err(ColdError::Store(error)) => {
-                    let tries_max = if error.is_retryable() {
-                        RETRYABLE_TRIES_MAX
-                    } else {
-                        TRIES_MAX
-                    };
                     let tries = failures.entry(name).or_default();
                     *tries = tries.saturating_add(1);
-                    if *tries < tries_max {
+                    if error.is_retryable() && *tries < TRIES_MAX {
                         return Err(error.into());
                     }
                     tracing::warn!(%error, tries, "checkpoint cannot be read, an older one or the segments are");

@@ -27,7 +27,6 @@ use crate::names::{KeyHash, SegmentName, WriterId, WriterKey};
 use crate::observer::ColdObserver;
 use crate::options::ColdOptions;
 use crate::plan::{OldestValues, part_of_budget};
-use crate::reads::OwnReads;
 use crate::recent::Recent;
 use crate::spill::source::SpillSource;
 use crate::spill::{Drain, Wishes};
@@ -76,7 +75,6 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     pub(crate) progress: watch::Sender<Progress>,
     pub(crate) recent: Mutex<Recent<KeyHash>>,
-    pub(crate) own_reads: Mutex<OwnReads>,
     /// `u64::MAX`: no bound.
     pub(crate) budget: AtomicU64,
     /// Whether this node holds the lease of its region's collector.
@@ -155,7 +153,6 @@ impl Shared {
                 is_compared: false,
             }),
             recent: Mutex::new(Recent::new(256 << 10)),
-            own_reads: Mutex::default(),
             budget: AtomicU64::new(options.budget_bytes.unwrap_or(u64::MAX)),
             is_collector: AtomicBool::new(false),
             compared_as_collector: AtomicBool::new(false),
@@ -353,12 +350,13 @@ impl Shared {
         pick: impl Fn(ObjectMeta) -> Option<T>,
     ) -> Result<Vec<T>, StoreError> {
         let mut found = Vec::new();
-        let mut from = None;
+        let mut after: Option<String> = None;
         loop {
-            let page = self.bucket().list(prefix, from.as_ref(), PAGE_MAX).await?;
+            let list = self.bucket().list(prefix, after.as_deref(), PAGE_MAX);
+            let page = list.await?;
             found.extend(page.objects.into_iter().filter_map(&pick));
             match page.next {
-                Some(next) => from = Some(next),
+                Some(next) => after = Some(next),
                 None => return Ok(found),
             }
         }

@@ -18,12 +18,6 @@ impl Counters {
         Self::add(&self.upload_wait_us, took_us);
     }
 
-    pub(crate) fn note_takeover(&self, took: Duration) {
-        Self::add(&self.takeovers, 1);
-        let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        Self::add(&self.takeover_us, took_us);
-    }
-
     pub(crate) fn note_upload(&self, took: Duration) {
         let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         let last_ms = self.upload_ms.load(Ordering::Relaxed);
@@ -92,8 +86,6 @@ pub struct ColdStatus {
     pub budget_bytes: Option<u64>,
     /// What of the budget is this region's at present.
     pub region_budget_bytes: Option<u64>,
-    /// Bytes of the index on the local disk.
-    pub index_disk_bytes: u64,
     /// What is not in the bucket yet, and would be lost with this node.
     pub backlog: Backlog,
     /// Age of the oldest of that; zero if there is none.
@@ -164,8 +156,6 @@ counters! {
     spilled_segments,
     /// Entries that left the node before the bucket had them.
     lost_entries,
-    /// Bytes of these.
-    lost_bytes,
     /// Uploads that were tried again.
     upload_retries,
     /// Microseconds in which what was read from the queue waited for uploads.
@@ -176,18 +166,12 @@ counters! {
     followed_segments,
     /// Of these, such that a member of the cluster had announced.
     announced_segments,
-    /// Lost members whose segments were followed to their end.
-    takeovers,
-    /// Microseconds that this took.
-    takeover_us,
     /// Segments that could not be read.
     unreadable_segments,
     /// Segments of the region that the bucket does not have any more although no node deleted them,
     /// as far as this node, the collector, knows.
     lost_segments,
-    /// Segments deleted by this node.
-    collected_segments,
-    /// Bytes of these.
+    /// Bytes of segments deleted by this node.
     collected_bytes,
     /// Entries dropped: expired, flushed, or for the budget.
     dropped_entries,

@@ -9,8 +9,8 @@
 //!
 //! Two keys must not collide as file and directory (`a` and `a/b`): a backend may refuse the
 //! second. Retries, limits and metrics are decorators, not part of a backend: [`open()`] puts them
-//! around one, the meter innermost, so that it sees each attempt; then what tells whether the store
-//! works; then the limit, which each attempt has to pass; and outermost the retries.
+//! around one: the meter innermost, so that it sees each attempt; then the limit, which each
+//! attempt has to pass; and outermost the retries.
 
 mod around;
 pub mod body;
@@ -48,14 +48,13 @@ pub use error::{Operation, Refusal, StoreError, StoreErrorKind};
 #[cfg(any(test, feature = "test-util"))]
 pub use fault::FaultStore;
 pub use fs::FsStore;
-pub use health::HealthStore;
 pub use key::ObjectKey;
 pub use limit::LimitStore;
 #[cfg(any(test, feature = "test-util"))]
 pub use memory::MemoryStore;
 pub use meter::MeterStore;
 pub use open::{OpenError, Opened, StoreOptions, open};
-pub use pieces::{Piece, Pieces, Streamed};
+pub use pieces::{Piece, Pieces};
 pub use retry::RetryStore;
 #[cfg(feature = "s3")]
 pub use s3::S3Store;
@@ -99,13 +98,13 @@ pub trait ObjectStore: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     /// [`StoreErrorKind::NotFound`]; [`StoreErrorKind::OutOfRange`] for a range that begins at or
     /// behind the end; [`StoreErrorKind::Invalid`] for an empty one, and for one that selects more
-    /// than [`READ_BYTES_MAX`].
+    /// than [`READ_BYTES_MAX`]. An empty range of an absent object fails with either kind.
     fn get_range<'a>(&'a self, key: &'a ObjectKey, range: Range<u64>) -> StoreFuture<'a, Bytes>;
 
     /// Reads like [`ObjectStore::get_range`], with the same request, and hands the bytes over as
     /// they come: a [`Piece::Begin`], then the bytes in order, and once more from the beginning
-    /// where it is tried again. After an error they are of no use. Stores that have the bytes
-    /// together anyway need not implement it.
+    /// where it is tried again. After an error they are of no use. Gives the number of bytes after
+    /// the last [`Piece::Begin`]. Stores that have the bytes together anyway need not implement it.
     ///
     /// # Errors
     /// Those of [`ObjectStore::get_range`], also after some of the bytes.
@@ -114,7 +113,7 @@ pub trait ObjectStore: fmt::Debug + Send + Sync + 'static {
         key: &'a ObjectKey,
         range: Range<u64>,
         to: &'a Pieces,
-    ) -> StoreFuture<'a, Streamed> {
+    ) -> StoreFuture<'a, u64> {
         Box::pin(async move { to.all(key, self.get_range(key, range).await?).await })
     }
 
@@ -136,7 +135,8 @@ pub trait ObjectStore: fmt::Debug + Send + Sync + 'static {
     fn delete<'a>(&'a self, key: &'a ObjectKey) -> StoreFuture<'a, ()>;
 
     /// Lists objects whose key begins with `prefix` (any text, not only whole path segments), from
-    /// the beginning or from behind a key. A page has at most `limit` objects, and at most
+    /// the beginning or those behind `after`, in the byte order of keys. `after` need not be a key:
+    /// a bucket may hold objects of others. A page has at most `limit` objects, and at most
     /// [`PAGE_MAX`]; it may have none and yet not be the last.
     ///
     /// # Errors
@@ -144,7 +144,7 @@ pub trait ObjectStore: fmt::Debug + Send + Sync + 'static {
     fn list<'a>(
         &'a self,
         prefix: &'a str,
-        from: Option<&'a Continuation>,
+        after: Option<&'a str>,
         limit: usize,
     ) -> StoreFuture<'a, Page>;
 }
@@ -174,33 +174,8 @@ pub struct Suffix {
 pub struct Page {
     /// Objects in the byte order of their keys.
     pub objects: Vec<ObjectMeta>,
-    /// Where the next page begins; `None` after the last.
-    pub next: Option<Continuation>,
-}
-
-/// Where a list goes on: behind a key. Every store lists in the byte order of keys, so one made
-/// from any key is good for any store.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Continuation(String);
-
-impl Continuation {
-    /// Behind `key`, whether or not there is such an object.
-    #[must_use]
-    pub fn after(key: &ObjectKey) -> Self {
-        Self(key.as_str().to_owned())
-    }
-
-    /// Behind a text that need not be a key: a bucket may hold objects of others.
-    #[cfg(feature = "s3")]
-    pub(crate) fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-
-    /// The key behind which it goes on.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
+    /// Behind what the next page begins; `None` after the last.
+    pub next: Option<String>,
 }
 
 /// The part of an object of `size` bytes that `range` selects, or how a request for it fails.

@@ -14,16 +14,15 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
 use crate::checkpoint::{IndexEntry, SegmentState};
-use crate::checkpointer;
 use crate::collect::Collector;
 use crate::error::ColdError;
 use crate::fetch::{self, Fetched, Found, Location, Reading};
 use crate::follow::Follower;
 use crate::follow::announced::{Announcement, CatchUp};
 use crate::follow::reconcile;
-use crate::index::{Index, IndexError, LostCopy};
+use crate::index::{Index, IndexError};
 use crate::names::{KeyHash, SegmentName, WriterKey};
-use crate::observer::ColdObserver;
+use crate::observer::{ColdObserver, CopyRef};
 use crate::options::ColdOptions;
 use crate::segment::FlushMark;
 use crate::shared::{Running, Shared};
@@ -200,16 +199,15 @@ impl ColdTier {
     /// # Errors
     /// [`ColdError`]: the index failed. The copies must stay: otherwise the next start would find
     /// older ones in the bucket, and nothing that hides them.
-    pub fn lost(&self, copies: &[LostCopy<'_>]) -> Result<(), ColdError> {
+    pub fn lost(&self, copies: &[CopyRef<'_>]) -> Result<(), ColdError> {
         let shared = &self.shared;
         if shared.index_failed() {
             return Err(ColdError::IndexFailed);
         }
         let lost = shared.index.lose(copies);
-        let (count, bytes) = lost.inspect_err(|error| shared.fail_index(error))?;
+        let count = lost.inspect_err(|error| shared.fail_index(error))?;
         if count > 0 {
             Counters::add(&shared.counters.lost_entries, count);
-            Counters::add(&shared.counters.lost_bytes, bytes);
             shared.wishes.carry_lost();
         }
         Ok(())
@@ -322,9 +320,8 @@ impl ColdTier {
         Ok(())
     }
 
-    /// Brings what is in the queue into the bucket, and writes a checkpoint if it is worth it; for
-    /// a clean stop. Returns whether everything was done before the deadline; the rest is done
-    /// after the next start.
+    /// Brings what is in the queue into the bucket, for a clean stop. Returns whether everything
+    /// was done before the deadline; the rest is done after the next start.
     ///
     /// # Cancel safety
     /// Cancelling it leaves what was done.
@@ -336,20 +333,7 @@ impl ColdTier {
             let work = async {
                 let (done, is_done) = oneshot::channel();
                 let asked = running.drains.send(done).await;
-                let is_drained = asked.is_ok() && is_done.await.is_ok();
-                if self.shared.is_collector.load(Ordering::Relaxed)
-                    && self.shared.is_ready()
-                    && checkpointer::is_due(&self.shared, true)
-                {
-                    let written = async {
-                        checkpointer::run(&self.shared).await?;
-                        checkpointer::remove_old(&self.shared).await
-                    };
-                    if let Err(error) = written.await {
-                        tracing::warn!(%error, "no checkpoint at the stop");
-                    }
-                }
-                is_drained
+                asked.is_ok() && is_done.await.is_ok()
             };
             tokio::time::timeout_at(deadline, work)
                 .await
@@ -391,7 +375,6 @@ impl ColdTier {
             region_bytes,
             budget_bytes: (budget != u64::MAX).then_some(budget),
             region_budget_bytes: region_budget,
-            index_disk_bytes: shared.index.disk_bytes(),
             backlog,
             backlog_age: backlog.age(now_ms),
             breaker: shared.breaker.lock().position(),

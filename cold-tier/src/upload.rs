@@ -194,13 +194,11 @@ pub(crate) async fn enter(
     let last_new_ms = shared.wall_ms();
     shared
         .blocking(move |shared| {
-            let name = sealed.footer.header.name();
             let arrival = Arrival {
-                name: &name,
                 size: sealed.len,
                 footer: &sealed.footer,
                 cursor: Some(Cursor {
-                    next_seq: name.seq + 1,
+                    next_seq: sealed.footer.header.seq + 1,
                     last_new_ms,
                 }),
                 spilled: spilled.as_ref(),

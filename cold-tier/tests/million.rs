@@ -16,7 +16,7 @@ use fonn_base::tasks::Tasks;
 use fonn_cold_tier::segment::{Facts, FlushMark};
 use fonn_cold_tier::store::MemoryStore;
 use fonn_cold_tier::{
-    Backlog, ColdObserver, ColdOptions, ColdTier, Fetched, Found, NewerCopy, ObjectStore,
+    Backlog, ColdObserver, ColdOptions, ColdTier, CopyRef, Fetched, Found, ObjectStore,
     RestoreFrom, SpillBatch, SpillCursor, SpillFact, SpillRecord, SpillSource, SpillSourceError,
 };
 
@@ -84,7 +84,7 @@ impl SpillSource for Numbers {
 struct Idle;
 
 impl ColdObserver for Idle {
-    fn superseded(&self, _: &[NewerCopy<'_>]) {}
+    fn superseded(&self, _: &[CopyRef<'_>]) {}
 
     fn flushed(&self, _: &FlushMark) -> bool {
         true

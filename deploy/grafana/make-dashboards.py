@@ -300,7 +300,7 @@ COLD_PANELS = [
     graph("Errors", "reqps", (rate("fonn_cold_store_errors_total", "kind, op"), "{{op}}: {{kind}}"),
           about="not_found is the usual answer to a follower's question."),
     graph("Time of a request: 99th percentile", "s", (quantile(0.99, "fonn_cold_store_request_duration_seconds", "op"), "{{op}}")),
-    graph("May run at once, and waits", "short", (f"fonn_cold_store_concurrency_limit{{{NODE}}}", "{{instance}} limit"),
+    graph("May run at once, and waits", "short", (f"fonn_cold_store_concurrency_limit{{{NODE}}}", "{{instance}} limit: {{class}}"),
           (f"fonn_cold_store_in_flight_requests{{{NODE}}}", "{{instance}} in flight"),
           (f"sum by (instance, class) (fonn_cold_store_queue_depth{{{NODE}}})", "{{instance}} waiting: {{class}}")),
     graph("Transferred", "Bps", (rate("fonn_cold_store_sent_bytes_total", "op"), "{{op}} out"),

@@ -2,10 +2,10 @@
 
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-use fonn_codec::{CodecSpec, Frame, checksum};
+use fonn_codec::{CodecSpec, Frame};
 
 use crate::checkpoint::{FORMAT, PartFacts};
-use crate::format::{Fields, FormatError, check, check_version};
+use crate::format::{Fields, FormatError, check_version};
 use crate::names::{CheckpointName, KeyHash, Region, SegmentName, WriterId, WriterKey};
 use crate::segment::{FlushMark, Version};
 
@@ -21,8 +21,8 @@ const TOO_LONG: FormatError = FormatError::Full {
 
 const MAGIC: [u8; 8] = *b"FONNMAN\n";
 
-/// Bytes before the frame: magic, format, decoded length, checksum.
-const HEAD_LEN: usize = 20;
+/// Bytes before the frame: magic, format.
+const HEAD_LEN: usize = 12;
 
 const CODEC: &str = "zstd:3";
 
@@ -126,7 +126,6 @@ impl Manifest {
         }
         for part in &self.parts {
             payload.extend_from_slice(&part.len.to_le_bytes());
-            payload.extend_from_slice(&part.crc32c.to_le_bytes());
             payload.extend_from_slice(&part.entries.to_le_bytes());
             payload.extend_from_slice(&part.first.0);
             payload.extend_from_slice(&part.last.0);
@@ -137,13 +136,8 @@ impl Manifest {
         let mut object = Vec::new();
         object.extend_from_slice(&MAGIC);
         object.extend_from_slice(&FORMAT.to_le_bytes());
-        object.extend_from_slice(&(payload.len() as u32).to_le_bytes());
-        let mut frame = Vec::new();
         let codec = CODEC.parse().unwrap_or_else(|_| CodecSpec::none());
-        fonn_codec::encode(codec, 0, &payload, &mut frame).map_err(|_| TOO_LONG)?;
-        let checksum = checksum::crc32c_append(checksum::crc32c(&object), &frame);
-        object.extend_from_slice(&checksum.to_le_bytes());
-        object.extend_from_slice(&frame);
+        fonn_codec::encode(codec, 0, &payload, &mut object).map_err(|_| TOO_LONG)?;
         Ok(object)
     }
 
@@ -165,19 +159,9 @@ impl Manifest {
             return Err(FormatError::Magic { part: PART });
         }
         check_version(PART, fields.u32().ok_or(wrong("length"))?, FORMAT)?;
-        let len = fields.u32().ok_or(wrong("length"))? as usize;
-        let stored = fields.u32().ok_or(wrong("length"))?;
-        let (checked, _) = head.split_at(HEAD_LEN.saturating_sub(4));
-        let computed = checksum::crc32c_append(checksum::crc32c(checked), frame);
-        check(PART, computed, Some(stored))?;
-        if len > MANIFEST_LEN_MAX {
-            return Err(wrong("length"));
-        }
         let failed = |source| FormatError::Frame { part: PART, source };
-        let frame = Frame::parse(frame, len).map_err(failed)?;
-        if frame.original_len() != len {
-            return Err(wrong("length"));
-        }
+        let frame = Frame::parse(frame, MANIFEST_LEN_MAX).map_err(failed)?;
+        frame.verify().map_err(failed)?;
         let mut payload = Vec::new();
         frame.decode_into(&mut payload).map_err(failed)?;
         let mut fields = Fields(&payload);
@@ -217,7 +201,6 @@ impl Manifest {
         for _ in 0..parts {
             manifest.parts.push(PartFacts {
                 len: fields.u64()?,
-                crc32c: fields.u32()?,
                 entries: fields.u32()?,
                 first: KeyHash(fields.array()?),
                 last: KeyHash(fields.array()?),

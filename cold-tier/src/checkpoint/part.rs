@@ -2,10 +2,10 @@
 
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-use fonn_codec::{CodecSpec, Frame, checksum, frame};
+use fonn_codec::{CodecSpec, Frame, frame};
 
-use crate::checkpoint::{ENTRY_LEN, FORMAT, IndexEntry};
-use crate::format::{Fields, FormatError, check, check_version};
+use crate::checkpoint::{ENTRY_LEN, IndexEntry};
+use crate::format::FormatError;
 use crate::names::KeyHash;
 
 /// Longest part in bytes.
@@ -13,27 +13,20 @@ pub const PART_LEN_MAX: usize = 32 << 20;
 
 const PART: &str = "checkpoint part";
 
-const MAGIC: [u8; 8] = *b"FONNIDX\n";
-
-/// Bytes before the frame: magic, format, number of entries, checksum.
-const HEAD_LEN: usize = 20;
-
 /// Hash and value.
 pub(crate) const ROW_LEN: usize = 16 + ENTRY_LEN;
 
 /// So many fit into a part even if nothing compresses.
-const ENTRIES_MAX: usize = (PART_LEN_MAX - HEAD_LEN - frame::HEADER_LEN) / ROW_LEN;
+const ENTRIES_MAX: usize = (PART_LEN_MAX - frame::HEADER_LEN) / ROW_LEN;
 
 /// Hashes are random and the rest is numbers: a higher level gains little.
 const CODEC: &str = "zstd:1";
 
-/// What a manifest says of a part.
+/// What a manifest says of a part. The part itself is a frame, which has the checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartFacts {
     /// The object's length in bytes.
     pub len: u64,
-    /// CRC-32C of all of it.
-    pub crc32c: u32,
     /// How many entries it has; at least 1.
     pub entries: u32,
     /// The lowest hash.
@@ -92,19 +85,11 @@ impl PartBuilder {
         let (first, last) = self.ends?;
         let entries = self.entries() as u32;
         let mut object = Vec::new();
-        object.extend_from_slice(&MAGIC);
-        object.extend_from_slice(&FORMAT.to_le_bytes());
-        object.extend_from_slice(&entries.to_le_bytes());
-        let mut frame = Vec::new();
         let codec = CODEC.parse().unwrap_or_else(|_| CodecSpec::none());
-        fonn_codec::encode(codec, 0, &self.rows, &mut frame)
+        fonn_codec::encode(codec, 0, &self.rows, &mut object)
             .expect("a part is shorter than a frame may be");
-        let checksum = checksum::crc32c_append(checksum::crc32c(&object), &frame);
-        object.extend_from_slice(&checksum.to_le_bytes());
-        object.extend_from_slice(&frame);
         let facts = PartFacts {
             len: object.len() as u64,
-            crc32c: checksum::crc32c(&object),
             entries,
             first,
             last,
@@ -117,35 +102,24 @@ impl PartBuilder {
 /// their hashes. Allocates the entries' bytes, at most [`PART_LEN_MAX`].
 ///
 /// # Errors
-/// [`FormatError`]: it is another part, of another format version, or damaged.
+/// [`FormatError`]: it is another part, or damaged.
 pub fn decode_part(bytes: &[u8], facts: &PartFacts) -> Result<PartEntries, FormatError> {
     let wrong = |field| FormatError::Field { part: PART, field };
-    if bytes.len() as u64 != facts.len || bytes.len() < HEAD_LEN || bytes.len() > PART_LEN_MAX {
+    if bytes.len() as u64 != facts.len || bytes.len() > PART_LEN_MAX {
         return Err(FormatError::Length {
             part: PART,
             needed: facts.len,
             len: bytes.len() as u64,
         });
     }
-    let (head, frame) = bytes.split_at_checked(HEAD_LEN).ok_or(wrong("length"))?;
-    let mut fields = Fields(head);
-    if fields.array() != Some(MAGIC) {
-        return Err(FormatError::Magic { part: PART });
-    }
-    check_version(PART, fields.u32().ok_or(wrong("length"))?, FORMAT)?;
-    let entries = fields.u32().ok_or(wrong("length"))?;
-    let stored = fields.u32().ok_or(wrong("length"))?;
-    let (checked, _) = head.split_at(HEAD_LEN.saturating_sub(4));
-    let checksum = checksum::crc32c_append(checksum::crc32c(checked), frame);
-    check(PART, checksum, Some(stored))?;
-    check(PART, checksum::crc32c(bytes), Some(facts.crc32c))?;
-    let rows_len = (entries as usize).checked_mul(ROW_LEN);
-    let rows_len = rows_len.ok_or(wrong("number of entries"))?;
-    if entries != facts.entries || entries == 0 || entries as usize > ENTRIES_MAX {
+    let entries = facts.entries as usize;
+    if entries == 0 || entries > ENTRIES_MAX {
         return Err(wrong("number of entries"));
     }
+    let rows_len = entries.saturating_mul(ROW_LEN);
     let failed = |source| FormatError::Frame { part: PART, source };
-    let frame = Frame::parse(frame, rows_len).map_err(failed)?;
+    let frame = Frame::parse(bytes, rows_len).map_err(failed)?;
+    frame.verify().map_err(failed)?;
     if frame.original_len() != rows_len {
         return Err(wrong("number of entries"));
     }

@@ -84,13 +84,10 @@ fn the_documents_example_is_what_is_written_and_read() {
     // The compressed bytes are free to differ with the version of zstd; what they say is not.
     let facts = PartFacts {
         len: documented.len() as u64,
-        crc32c: crc32c::crc32c(&documented),
         ..facts
     };
     let entries: Vec<IndexEntry> = decode_part(&documented, &facts).unwrap().collect();
     assert_eq!(entries, [entry(1), entry(2)]);
-    // The head up to the checksum.
-    assert_eq!(documented[..16], object[..16]);
     // A value's bytes.
     let value: Vec<String> = entry(1)
         .encode()
@@ -111,18 +108,11 @@ fn every_changed_byte_of_a_part_is_found() {
             let mut damaged = object.clone();
             damaged[index] ^= flip;
             assert!(decode_part(&damaged, &facts).is_err(), "byte {index}");
-            // Even if the manifest were of the damaged part.
-            let facts = PartFacts {
-                crc32c: crc32c::crc32c(&damaged),
-                ..facts
-            };
-            assert!(decode_part(&damaged, &facts).is_err(), "byte {index}");
         }
     }
     for len in 0..object.len() {
         let facts = PartFacts {
             len: len as u64,
-            crc32c: crc32c::crc32c(&object[..len]),
             ..facts
         };
         assert!(decode_part(&object[..len], &facts).is_err(), "cut to {len}");
@@ -139,10 +129,6 @@ fn a_part_is_not_taken_for_another() {
         },
         PartFacts {
             len: facts.len + 1,
-            ..facts
-        },
-        PartFacts {
-            crc32c: facts.crc32c ^ 1,
             ..facts
         },
         PartFacts {
@@ -224,17 +210,7 @@ fn a_foreign_format_version_is_named() {
     let mut object = manifest().encode().unwrap();
     object[8] = 9;
     let message = Manifest::decode(&object).unwrap_err().to_string();
-    assert!(message.contains("version 9") && message.contains("version 4"));
-    let (mut object, facts) = part([1]);
-    object[8] = 9;
-    assert!(matches!(
-        decode_part(&object, &facts),
-        Err(FormatError::Version {
-            found: 9,
-            known: FORMAT,
-            ..
-        })
-    ));
+    assert!(message.contains("version 9") && message.contains(&format!("version {FORMAT}")));
     let mut value = entry(1).encode();
     value[0] = 9;
     assert!(matches!(

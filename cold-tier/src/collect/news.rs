@@ -1,9 +1,9 @@
 //! Reports of reads from the bucket, for the collecting node: with a budget, the least read
 //! segments go first, wherever they are read.
 //!
-//! A node reports at most once in each interval between collections, and only after reads. The
-//! collecting node reads the reports when the budget is exceeded: one list, and a request for each
-//! changed object.
+//! A node reports the last reads that it knows of, at most once in each interval between
+//! collections, and only after reads. The collecting node reads the reports when the budget is
+//! exceeded: one list, and a request for each changed object.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -21,16 +21,26 @@ use crate::store::{Body, ObjectKey, StoreErrorKind};
 const AGE_MAX_MS: u64 = 86_400_000;
 
 /// What was told and heard.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct News {
     told_at: Option<Instant>,
+    /// The time of the last read that was told, or before this run.
+    told_ms: u64,
     /// Objects as they were when they were read: size and time.
     heard: HashMap<ObjectKey, (u64, u64)>,
 }
 
 impl News {
-    /// Tells what this node has read, if anything is new and the last time is `interval` ago. A
-    /// node that may not, or cannot, reads and collects all the same.
+    pub(super) fn new(now_ms: u64) -> Self {
+        Self {
+            told_at: None,
+            told_ms: now_ms,
+            heard: HashMap::new(),
+        }
+    }
+
+    /// Tells what was read, if anything is new and the last time is `interval` ago. A node that may
+    /// not, or cannot, reads and collects all the same.
     pub(super) async fn tell(&mut self, shared: &Shared, me: WriterId, interval: Duration) {
         let has_budget = shared.budget.load(Ordering::Relaxed) != u64::MAX;
         // Rounds that only make room come often.
@@ -38,25 +48,24 @@ impl News {
         if !has_budget || self.told_at.is_some_and(is_fresh) {
             return;
         }
-        let text = {
+        let (last_ms, text) = {
+            // Times that lie ahead of this clock must not keep later reads from being told.
+            let now_ms = shared.wall_ms();
             let table = shared.index.table();
-            let is_known = |id| table.name(id).is_some();
-            let Some(own) = shared.own_reads.lock().take_news(is_known) else {
+            let last_ms = table.reads().map(|(_, ms)| ms.min(now_ms)).max();
+            let last_ms = last_ms.unwrap_or(0);
+            if last_ms <= self.told_ms {
                 return;
-            };
-            let named = own.into_iter();
-            reads::compose(
-                named
-                    .filter_map(|(id, ms)| Some((table.name(id)?.clone(), ms)))
-                    .collect(),
-            )
+            }
+            let reads = table.reads().map(|(name, ms)| (name.clone(), ms));
+            (last_ms, reads::compose(reads.collect()))
         };
         self.told_at = Some(Instant::now());
         let key = shared.options.region.reads_key(me);
         let body = Body::from(text.into_bytes());
-        if let Err(error) = shared.bucket().put(&key, body).await {
-            tracing::debug!(%error, "what was read here cannot be told");
-            shared.own_reads.lock().keep_news();
+        match shared.bucket().put(&key, body).await {
+            Ok(()) => self.told_ms = last_ms,
+            Err(error) => tracing::debug!(%error, "what was read cannot be told"),
         }
     }
 

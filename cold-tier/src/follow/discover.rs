@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::error::ColdError;
 use crate::names::{Region, SEGMENTS, SegmentName, WriterId, WriterKey};
 use crate::shared::Shared;
-use crate::store::{Continuation, ObjectKey, PAGE_MAX};
+use crate::store::PAGE_MAX;
 
 /// How long after its id was made a writer's first segment may appear and still be found soon.
 const QUIET: Duration = Duration::from_secs(3600);
@@ -31,7 +31,7 @@ pub(super) async fn writers<'a>(
     // Regions in the order of the list; each tells where the next one is to be looked for.
     let mut after = None;
     while let Some(region) = next_region(shared, after).await? {
-        after = behind(&format!("{SEGMENTS}{region}/_"));
+        after = Some(format!("{SEGMENTS}{region}/_"));
         let from = newest.get(&region);
         found.extend(newer(shared, &region, from).await?);
     }
@@ -41,10 +41,10 @@ pub(super) async fn writers<'a>(
 /// The first region that has segments behind a key.
 async fn next_region(
     shared: &Shared,
-    mut after: Option<Continuation>,
+    mut after: Option<String>,
 ) -> Result<Option<Region>, ColdError> {
     loop {
-        let page = shared.bucket().list(SEGMENTS, after.as_ref(), 1).await?;
+        let page = shared.bucket().list(SEGMENTS, after.as_deref(), 1).await?;
         let Some(object) = page.objects.first() else {
             return Ok(None);
         };
@@ -52,7 +52,7 @@ async fn next_region(
             return Ok(Some(name.region));
         }
         // Something that is not ours: looked for behind it.
-        after = Some(Continuation::after(&object.key));
+        after = Some(object.key.to_string());
     }
 }
 
@@ -63,10 +63,11 @@ async fn newer(
 ) -> Result<Vec<SegmentName>, ColdError> {
     let prefix = region.segments_prefix();
     // The characters of a number sort before this character.
-    let mut after = from.and_then(|writer| behind(&format!("{prefix}{writer}/g")));
+    let behind = |writer: &WriterId| format!("{prefix}{writer}/g");
+    let mut after = from.map(behind);
     let mut found: Vec<SegmentName> = Vec::new();
     loop {
-        let list = shared.bucket().list(&prefix, after.as_ref(), PAGE_MAX);
+        let list = shared.bucket().list(&prefix, after.as_deref(), PAGE_MAX);
         let page = list.await?;
         let mut last = None;
         for object in &page.objects {
@@ -80,15 +81,9 @@ async fn newer(
         }
         match (page.next, last) {
             // The rest of this writer's segments says nothing about others.
-            (Some(_), Some(writer)) => after = behind(&format!("{prefix}{writer}/g")),
+            (Some(_), Some(writer)) => after = Some(behind(&writer)),
             (Some(next), None) => after = Some(next),
             (None, _) => return Ok(found),
         }
     }
-}
-
-fn behind(text: &str) -> Option<Continuation> {
-    ObjectKey::new(text)
-        .ok()
-        .map(|key| Continuation::after(&key))
 }

@@ -146,7 +146,7 @@ async fn adopt(shared: &Arc<Shared>, listed: &[SegmentName]) -> Result<(), ColdE
                 next_seq: name.seq + 1,
                 last_new_ms: shared.wall_ms().min(read.0.header.created_ms),
             });
-            super::merge(shared, name, read, cursor).await
+            super::merge(shared, read, cursor).await
         }
     })
     .await?;

@@ -124,43 +124,51 @@ pub(crate) type MetaRow = (Vec<u8>, Vec<u8>);
 
 /// Changes that become visible, and survive a crash, together.
 #[derive(Default)]
-pub(crate) struct Batch {
-    entries: Vec<(KeyHash, Option<IndexEntry>)>,
-    segments: Vec<(u32, Option<Vec<u8>>)>,
-    meta: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+pub(crate) struct Batch(Vec<Change>);
+
+struct Change {
+    keyspace: fn(&Database) -> &Keyspace,
+    key: Vec<u8>,
+    /// None: the row is removed.
+    value: Option<Vec<u8>>,
 }
 
 impl Batch {
     pub(crate) fn put_entry(&mut self, entry: IndexEntry) {
-        self.entries.push((entry.hash, Some(entry)));
+        let value = Some(entry.encode().to_vec());
+        self.push(|db| &db.entries, entry.hash.0.to_vec(), value);
     }
 
     pub(crate) fn remove_entry(&mut self, hash: KeyHash) {
-        self.entries.push((hash, None));
+        self.push(|db| &db.entries, hash.0.to_vec(), None);
     }
 
     pub(crate) fn put_segment(&mut self, id: u32, row: Vec<u8>) {
-        self.segments.push((id, Some(row)));
+        self.push(|db| &db.segments, id.to_be_bytes().to_vec(), Some(row));
     }
 
     pub(crate) fn remove_segment(&mut self, id: u32) {
-        self.segments.push((id, None));
+        self.push(|db| &db.segments, id.to_be_bytes().to_vec(), None);
     }
 
     pub(crate) fn put_meta(&mut self, key: impl Into<Vec<u8>>, value: Vec<u8>) {
-        self.meta.push((key.into(), Some(value)));
+        self.push(|db| &db.meta, key.into(), Some(value));
     }
 
     pub(crate) fn remove_meta(&mut self, key: impl Into<Vec<u8>>) {
-        self.meta.push((key.into(), None));
+        self.push(|db| &db.meta, key.into(), None);
     }
 
-    pub(crate) fn entries(&self) -> usize {
-        self.entries.len()
+    fn push(&mut self, keyspace: fn(&Database) -> &Keyspace, key: Vec<u8>, value: Option<Vec<u8>>) {
+        self.0.push(Change {
+            keyspace,
+            key,
+            value,
+        });
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.entries.is_empty() && self.segments.is_empty() && self.meta.is_empty()
+        self.0.is_empty()
     }
 }
 
@@ -232,24 +240,11 @@ impl Database {
         self.wait_for_flushes()?;
         guarded(|| {
             let mut writes = self.fjall.batch().durability(Some(PersistMode::Buffer));
-            for (hash, entry) in batch.entries {
-                let key = hash.0.to_vec();
-                match entry {
-                    Some(entry) => writes.insert(&self.entries, key, entry.encode().to_vec()),
-                    None => writes.remove(&self.entries, key),
-                }
-            }
-            for (id, row) in batch.segments {
-                let key = id.to_be_bytes().to_vec();
-                match row {
-                    Some(row) => writes.insert(&self.segments, key, row),
-                    None => writes.remove(&self.segments, key),
-                }
-            }
-            for (key, value) in batch.meta {
-                match value {
-                    Some(value) => writes.insert(&self.meta, key, value),
-                    None => writes.remove(&self.meta, key),
+            for change in batch.0 {
+                let keyspace = (change.keyspace)(self);
+                match change.value {
+                    Some(value) => writes.insert(keyspace, change.key, value),
+                    None => writes.remove(keyspace, change.key),
                 }
             }
             Ok(writes.commit()?)
@@ -312,11 +307,6 @@ impl Database {
     /// About how many entries there are; an entry written twice may count twice.
     pub(crate) fn entries_approx(&self) -> u64 {
         self.entries.approximate_len() as u64
-    }
-
-    /// Bytes on disk.
-    pub(crate) fn disk_bytes(&self) -> u64 {
-        guarded(|| Ok(self.fjall.disk_space()?)).unwrap_or(0)
     }
 }
 

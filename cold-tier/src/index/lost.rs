@@ -10,25 +10,13 @@ use super::table::Deltas;
 use super::{Index, IndexError};
 use crate::checkpoint::IndexEntry;
 use crate::names::KeyHash;
+use crate::observer::CopyRef;
 use crate::segment::Version;
 
 /// The segment of what is in none.
 pub(super) const NOWHERE: u32 = u32::MAX;
 
 const PREFIX_LOST: &[u8] = b"lost/";
-
-/// A copy that is given up.
-#[derive(Clone, Copy, Debug)]
-pub struct LostCopy<'a> {
-    /// Space of the key.
-    pub space: u16,
-    /// The key.
-    pub key: &'a [u8],
-    /// Its place in the order of copies.
-    pub at: Version,
-    /// Bytes it took.
-    pub len: u64,
-}
 
 /// A tombstone that has to be in the bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,13 +28,12 @@ pub(crate) struct LostRow {
 
 impl Index {
     /// Notes copies that are about to go, and puts all that the index knows on the disk. Copies
-    /// that the index has, or has something newer for, are not lost; returns how many are, and
-    /// their bytes.
-    pub(crate) fn lose(&self, copies: &[LostCopy<'_>]) -> Result<(u64, u64), IndexError> {
+    /// that the index has, or has something newer for, are not lost; returns how many are.
+    pub(crate) fn lose(&self, copies: &[CopyRef<'_>]) -> Result<u64, IndexError> {
         let _writer = self.writer.lock();
         let mut batch = Batch::default();
         let mut deltas = Deltas::default();
-        let (mut count, mut bytes) = (0, 0);
+        let mut count = 0;
         // A key may be told twice.
         let mut noted: HashMap<KeyHash, IndexEntry> = HashMap::new();
         for copy in copies {
@@ -59,7 +46,6 @@ impl Index {
                 continue;
             }
             count += 1;
-            bytes += copy.len;
             if let Some(present) = &present {
                 deltas.lost(present);
             }
@@ -86,7 +72,7 @@ impl Index {
         // The disk tier drops the copies next, durably. Newer entries, for which a copy is not
         // lost, must be as durable by then.
         self.database.sync()?;
-        Ok((count, bytes))
+        Ok(count)
     }
 
     /// Tombstones that are in no segment yet. Rows of others are removed.

@@ -5,36 +5,17 @@
 
 use crate::checkpoint::IndexEntry;
 
-/// What becomes of an arriving copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Merge {
-    /// The present copy stays as it is.
-    Keep,
-    /// The present copy stays and shadows the arriving one from now on.
-    Shadow(IndexEntry),
-    /// The arriving copy takes the place.
-    Replace {
-        /// The entry to write.
-        entry: IndexEntry,
-        /// Whether it is newer than what was there, so that copies elsewhere are out of date.
-        is_newer: bool,
-    },
-}
-
 /// A copy, and when its segment was made: Unix time in milliseconds. None: the segment is gone, as
 /// far as this node knows.
 pub(crate) type Placed<'a> = (&'a IndexEntry, Option<u64>);
 
-/// Merges an arriving copy with the present one.
+/// The entry of a key once a copy has arrived. None: the present one stays as it is.
 pub(crate) fn merge(
     present: Option<Placed<'_>>,
     (arriving, created_ms): (&IndexEntry, u64),
-) -> Merge {
+) -> Option<IndexEntry> {
     let Some((present, present_created_ms)) = present else {
-        return Merge::Replace {
-            entry: *arriving,
-            is_newer: true,
-        };
+        return Some(*arriving);
     };
     let merged = match present_created_ms {
         Some(present_created_ms) => present.merge(present_created_ms, *arriving, created_ms),
@@ -45,17 +26,7 @@ pub(crate) fn merge(
         },
         None => present.merge(0, *arriving, created_ms),
     };
-    if merged == *present {
-        Merge::Keep
-    } else if (merged.segment, merged.offset) == (present.segment, present.offset) {
-        Merge::Shadow(merged)
-    } else {
-        let is_newer = merged.at > present.at;
-        Merge::Replace {
-            entry: merged,
-            is_newer,
-        }
-    }
+    (merged != *present).then_some(merged)
 }
 
 #[cfg(test)]
@@ -79,45 +50,37 @@ mod tests {
 
     #[test]
     fn an_older_copy_is_a_shadow_wherever_it_is() {
-        let outcome = merge(Some((&copy(1, 7), Some(1))), (&copy(2, 5), 2));
-        let shadows = Merge::Shadow(IndexEntry {
+        let merged = merge(Some((&copy(1, 7), Some(1))), (&copy(2, 5), 2));
+        let shadows = IndexEntry {
             shadows: true,
             ..copy(1, 7)
-        });
-        assert_eq!(outcome, shadows);
+        };
+        assert_eq!(merged, Some(shadows));
     }
 
     #[test]
-    fn a_moved_copy_is_neither_newer_nor_a_shadow() {
+    fn a_moved_copy_takes_the_place_and_is_no_shadow() {
         let old = copy(1, 7);
-        let outcome = merge(Some((&old, Some(1))), (&copy(2, 7), 2));
-        let Merge::Replace { entry, is_newer } = outcome else {
-            panic!("{outcome:?}");
-        };
-        assert_eq!((entry.segment, entry.shadows, is_newer), (2, false, false));
-        assert_eq!(merge(Some((&entry, Some(2))), (&old, 1)), Merge::Keep);
+        let entry = merge(Some((&old, Some(1))), (&copy(2, 7), 2)).unwrap();
+        assert_eq!((entry.segment, entry.shadows), (2, false));
+        assert_eq!(merge(Some((&entry, Some(2))), (&old, 1)), None);
     }
 
     #[test]
     fn a_copy_whose_segment_is_gone_gives_way_to_its_equal_only() {
         let gone = copy(9, 7);
-        let older = merge(Some((&gone, None)), (&copy(1, 5), 100));
-        assert!(matches!(older, Merge::Shadow(_)), "{older:?}");
-        let equal = merge(Some((&gone, None)), (&copy(1, 7), 1));
-        assert!(matches!(
-            equal,
-            Merge::Replace {
-                is_newer: false,
-                ..
-            }
-        ));
-        let newer = merge(Some((&gone, None)), (&copy(1, 8), 1));
-        assert!(matches!(newer, Merge::Replace { is_newer: true, .. }));
+        let merged = |arriving, created_ms| {
+            let merged = merge(Some((&gone, None)), (&arriving, created_ms));
+            merged.map(|entry| (entry.segment, entry.at))
+        };
+        assert_eq!(merged(copy(1, 5), 100), Some((9, 7)));
+        assert_eq!(merged(copy(1, 7), 1), Some((1, 7)));
+        assert_eq!(merged(copy(1, 8), 1), Some((1, 8)));
     }
 
     #[test]
     fn a_repetition_changes_nothing() {
         let entry = copy(1, 7);
-        assert_eq!(merge(Some((&entry, Some(1))), (&entry, 1)), Merge::Keep);
+        assert_eq!(merge(Some((&entry, Some(1))), (&entry, 1)), None);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::database::Scan;
 use crate::checkpoint::SegmentFacts;
-use crate::names::{SegmentName, WriterKey};
+use crate::names::WriterKey;
 use crate::segment::{FlushMark, Footer};
 use crate::spill::source::SpillCursor;
 
@@ -24,7 +24,6 @@ pub(crate) struct Merged {
 
 /// A segment to be merged.
 pub(crate) struct Arrival<'a> {
-    pub(crate) name: &'a SegmentName,
     pub(crate) size: u64,
     pub(crate) footer: &'a Footer,
     /// How far its writer is followed with it.

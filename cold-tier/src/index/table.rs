@@ -84,6 +84,13 @@ impl Table {
         }
     }
 
+    /// The segments from which something was read, with the time of the last read.
+    pub(crate) fn reads(&self) -> impl Iterator<Item = (&SegmentName, u64)> {
+        let rows = self.rows.values();
+        let reads = rows.map(|row| (&row.facts.name, row.last_read_ms.load(Ordering::Relaxed)));
+        reads.filter(|(_, last_ms)| *last_ms > 0)
+    }
+
     pub(crate) fn all(&self) -> Vec<(u32, SegmentFacts)> {
         let ids = self.rows.keys();
         ids.filter_map(|&id| Some((id, self.facts(id)?))).collect()

@@ -49,7 +49,7 @@ const UNBELIEVABLE: u64 = 1 << 60;
 struct Listener(Mutex<Vec<(Vec<u8>, u64)>>);
 
 impl ColdObserver for Listener {
-    fn superseded(&self, newer: &[NewerCopy<'_>]) {
+    fn superseded(&self, newer: &[CopyRef<'_>]) {
         let newer = newer.iter().map(|copy| (copy.key.to_vec(), copy.at));
         self.0.lock().extend(newer);
     }
@@ -74,10 +74,9 @@ fn merge_with(
     records: &[(&str, u64)],
     marks: &[FlushMark],
 ) -> Vec<(Vec<u8>, u64)> {
-    let (name, footer) = footer(seq, records, marks);
+    let (_, footer) = footer(seq, records, marks);
     let listener = Listener::default();
     let arrival = Arrival {
-        name: &name,
         size: 500,
         footer: &footer,
         cursor: Some(Cursor {
@@ -151,6 +150,10 @@ fn only_what_is_newer_is_told() {
         merge_in(&index, 1, &[("a", 4), ("-b", 9)]),
         [(b"b".to_vec(), 9)]
     );
+    // A copy that was moved is not newer.
+    let old = index.entry(hash("a")).unwrap().unwrap().segment;
+    assert!(merge_in(&index, 7, &[("a", 5)]).is_empty());
+    assert_ne!(index.entry(hash("a")).unwrap().unwrap().segment, old);
     let mark = |cutoff| FlushMark::of_space(1, cutoff);
     let flush = merge_with(&index, 2, &[], &[mark(50)]);
     assert_eq!(flush, [(b"flush".to_vec(), 50)]);
@@ -358,12 +361,11 @@ fn as_killed(from: &Path) -> tempfile::TempDir {
     to
 }
 
-fn lost_copy(key: &str, at: u64) -> LostCopy<'_> {
-    LostCopy {
+fn lost_copy(key: &str, at: u64) -> CopyRef<'_> {
+    CopyRef {
         space: 1,
         key: key.as_bytes(),
         at,
-        len: 10,
     }
 }
 
@@ -375,7 +377,7 @@ fn what_was_merged_or_lost_survives_a_kill() {
     merge_in(&index, 1, &[("a", 2)]);
     index.set_spilled(&SpillCursor::new(&b"queue"[..])).unwrap();
     let copies = [lost_copy("b", 3), lost_copy("a", 2)];
-    assert_eq!(index.lose(&copies).unwrap(), (1, 10));
+    assert_eq!(index.lose(&copies).unwrap(), 1);
     let killed = as_killed(dir.path());
     let killed = open(killed.path());
     assert_eq!(killed.entry(hash("a")).unwrap().unwrap().at, 2);
@@ -391,7 +393,7 @@ fn a_copy_that_is_told_twice_is_lost_once() {
     let index = open(dir.path());
     merge_in(&index, 0, &[("a", 1), ("b", 1)]);
     let copies = [lost_copy("a", 2), lost_copy("a", 2)];
-    assert_eq!(index.lose(&copies).unwrap(), (1, 10));
+    assert_eq!(index.lose(&copies).unwrap(), 1);
     let segments = index.table().all().into_iter();
     let live: Vec<_> = segments.map(|(_, facts)| facts.live_entries).collect();
     assert_eq!(live, [1]);
@@ -430,7 +432,7 @@ struct Waiting {
 }
 
 impl ColdObserver for Waiting {
-    fn superseded(&self, newer: &[NewerCopy<'_>]) {
+    fn superseded(&self, newer: &[CopyRef<'_>]) {
         self.calls.lock().push(newer.len());
         self.entered.send(()).unwrap();
         self.release.lock().recv().unwrap();
@@ -449,7 +451,7 @@ impl ColdObserver for Waiting {
 fn readers_of_positions_wait_for_no_merge_and_the_observer_is_told_once() {
     let dir = tempfile::tempdir().unwrap();
     let index = open(dir.path());
-    let (name, footer) = footer(0, &[("a", 1), ("b", 1), ("c", 1)], &[]);
+    let (_, footer) = footer(0, &[("a", 1), ("b", 1), ("c", 1)], &[]);
     let (entered, has_entered) = std::sync::mpsc::sync_channel(1);
     let (go_on, release) = std::sync::mpsc::sync_channel(1);
     let observer = Waiting {
@@ -461,7 +463,6 @@ fn readers_of_positions_wait_for_no_merge_and_the_observer_is_told_once() {
     let in_time = std::thread::scope(|scope| {
         scope.spawn(|| {
             let arrival = Arrival {
-                name: &name,
                 size: 500,
                 footer: &footer,
                 cursor: None,

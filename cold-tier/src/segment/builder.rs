@@ -97,17 +97,9 @@ impl SegmentBuilder {
         if footer_len > FOOTER_LEN_MAX {
             return Err(FULL);
         }
-        let len = record.encoded_len();
-        self.entries.push(FooterEntry {
-            space: record.space,
-            key: record.key.into(),
-            at: record.at,
-            expires_at_ms: record.expires_at_ms(),
-            offset: HEADER_LEN as u64 + self.data_len,
-            len: len as u32,
-            tombstone: record.is_tombstone(),
-        });
-        self.data_len += len as u64;
+        let entry = FooterEntry::of(self.len(), record);
+        self.entries.push(entry);
+        self.data_len += record.encoded_len() as u64;
         self.keys_len += record.key.len();
         self.append(&record.encode_head());
         self.append(record.key);

@@ -149,15 +149,17 @@ impl FooterEntry {
         KeyHash::of(self.space, &self.key)
     }
 
-    /// Whether it is what a footer says of this record at this offset.
-    pub(super) fn is_of(&self, offset: u64, record: &Record<'_>) -> bool {
-        self.offset == offset
-            && self.len as usize == record.encoded_len()
-            && self.space == record.space
-            && *self.key == *record.key
-            && self.at == record.at
-            && self.expires_at_ms == record.expires_at_ms()
-            && self.tombstone == record.is_tombstone()
+    /// What a footer says of a record at this offset.
+    pub(super) fn of(offset: u64, record: &Record<'_>) -> Self {
+        Self {
+            space: record.space,
+            key: record.key.into(),
+            at: record.at,
+            expires_at_ms: record.expires_at_ms(),
+            offset,
+            len: record.encoded_len() as u32,
+            tombstone: record.is_tombstone(),
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 
 use crate::format::FormatError;
 use crate::segment::record::RecordLengths;
-use crate::segment::{Footer, HEADER_LEN, Record, SegmentHeader, Tail, decode_tail};
+use crate::segment::{Footer, FooterEntry, HEADER_LEN, Record, SegmentHeader, Tail, decode_tail};
 
 /// Iterates over the records in `data`: the bytes of a segment from [`HEADER_LEN`] on, up to its
 /// footer. Each comes with its offset in the object. After the first error nothing follows: where
@@ -89,10 +89,7 @@ pub fn verify(object: &[u8]) -> Result<Footer, FormatError> {
     let mut entries = footer.entries.iter();
     for record in scan_records(data) {
         let (offset, record) = record?;
-        if !entries
-            .next()
-            .is_some_and(|entry| entry.is_of(offset, &record))
-        {
+        if entries.next() != Some(&FooterEntry::of(offset, &record)) {
             return Err(disagree("entry"));
         }
     }

@@ -1,13 +1,12 @@
 //! Segments on their way into the bucket, several at a time.
 //!
 //! A writer's segments appear in the order of their numbers, so each lane is a writer of its own. A
-//! segment gets its name when its upload begins, from the first lane that is free: as long as one
-//! keeps up, followers have no others to ask. Segments may reach the bucket in any order; the index
-//! takes them, and the queue is acknowledged, in the order of the queue.
+//! segment gets its name when its upload begins, from the lane that became free last: as long as
+//! one keeps up, followers have no others to ask. Segments may reach the bucket in any order; the
+//! index takes them, and the queue is acknowledged, in the order of the queue.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
@@ -35,19 +34,13 @@ pub(super) struct Job {
     pub(super) slot: OwnedSemaphorePermit,
 }
 
-/// One after the other goes through it.
-#[derive(Default)]
-struct Lane {
-    names: Mutex<Names>,
-    is_taken: AtomicBool,
-}
-
 /// Uploads, and acknowledges.
 pub(super) struct Uploader {
     shared: Arc<Shared>,
     source: Arc<dyn SpillSource>,
     pending: Arc<Pending>,
-    lanes: Vec<Arc<Lane>>,
+    /// The lanes that are free. There are as many in all as slots, and each upload has one.
+    free: Arc<Mutex<Vec<Names>>>,
 }
 
 /// A job of which the bucket has its part.
@@ -75,9 +68,8 @@ impl Uploader {
         source: Arc<dyn SpillSource>,
         pending: Arc<Pending>,
     ) -> Self {
-        let lanes = (0..shared.options.upload_lanes()).map(|_| Arc::default());
         Self {
-            lanes: lanes.collect(),
+            free: Arc::default(),
             shared,
             source,
             pending,
@@ -121,16 +113,15 @@ impl Uploader {
     fn carry(&self, number: u64, job: Job) -> impl Future<Output = Carried> + Send + use<> {
         let shared = Arc::clone(&self.shared);
         let pending = Arc::clone(&self.pending);
-        // There are as many slots as lanes, and each upload has one.
-        let is_free = |lane: &&Arc<Lane>| !lane.is_taken.swap(true, Ordering::AcqRel);
-        let lane = || self.lanes.iter().find(is_free).cloned().unwrap_or_default();
-        let segment = job.segment.map(|open| (open, lane()));
+        let free = Arc::clone(&self.free);
         async move {
-            let uploaded = match segment {
+            let uploaded = match job.segment {
                 None => None,
-                Some((open, lane)) => {
-                    let uploaded = upload(&shared, &pending, &lane.names, open).await;
-                    lane.is_taken.store(false, Ordering::Release);
+                Some(open) => {
+                    let lane = free.lock().pop().unwrap_or_default();
+                    let names = Mutex::new(lane);
+                    let uploaded = upload(&shared, &pending, &names, open).await;
+                    free.lock().push(names.into_inner());
                     Some(uploaded)
                 }
             };

@@ -8,8 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::{
-    Body, Continuation, ObjectKey, ObjectMeta, ObjectStore, Operation, Page, Pieces, StoreFuture,
-    Streamed, Suffix,
+    Body, ObjectKey, ObjectMeta, ObjectStore, Operation, Page, Pieces, StoreFuture, Suffix,
 };
 
 /// A decorator; it is an [`ObjectStore`] by the implementation below.
@@ -83,9 +82,10 @@ impl Answer for Page {
     }
 }
 
-impl Answer for Streamed {
+/// The bytes of a stream.
+impl Answer for u64 {
     fn received_bytes(&self) -> u64 {
-        self.0
+        *self
     }
 }
 
@@ -146,7 +146,7 @@ impl<D: Around> ObjectStore for D {
         key: &'a ObjectKey,
         range: Range<u64>,
         to: &'a Pieces,
-    ) -> StoreFuture<'a, Streamed> {
+    ) -> StoreFuture<'a, u64> {
         if !self.lets_bytes_pass() {
             return Box::pin(async move { to.all(key, self.get_range(key, range).await?).await });
         }
@@ -175,10 +175,10 @@ impl<D: Around> ObjectStore for D {
     fn list<'a>(
         &'a self,
         prefix: &'a str,
-        from: Option<&'a Continuation>,
+        after: Option<&'a str>,
         limit: usize,
     ) -> StoreFuture<'a, Page> {
         let call = call(Operation::List, prefix, 0);
-        self.around(call, move || self.inner().list(prefix, from, limit))
+        self.around(call, move || self.inner().list(prefix, after, limit))
     }
 }

@@ -153,22 +153,6 @@ impl StoreErrorKind {
         }
     }
 
-    /// The name, for messages.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::NotFound => "not found",
-            Self::AlreadyExists => "exists already",
-            Self::Throttled => "throttled",
-            Self::Timeout => "timed out",
-            Self::Unavailable => "unavailable",
-            Self::Denied => "denied",
-            Self::Invalid => "invalid request",
-            Self::Unsupported => "not supported",
-            Self::OutOfRange => "out of range",
-        }
-    }
-
     /// Whether the failure is an answer to what was asked, rather than none.
     pub(crate) const fn is_answer(self) -> bool {
         matches!(
@@ -190,7 +174,7 @@ impl StoreErrorKind {
 
 impl fmt::Display for StoreErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+        f.write_str(&self.label().replace('_', " "))
     }
 }
 

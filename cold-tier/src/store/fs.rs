@@ -25,9 +25,8 @@ use fonn_base::random::SplitMix64;
 use parking_lot::Mutex;
 
 use super::{
-    Body, Continuation, ObjectKey, ObjectMeta, ObjectStore, Operation, PAGE_MAX, Page, Pieces,
-    READ_BYTES_MAX, StoreError, StoreErrorKind, StoreFuture, Streamed, Suffix, select,
-    select_suffix,
+    Body, ObjectKey, ObjectMeta, ObjectStore, Operation, PAGE_MAX, Page, Pieces, READ_BYTES_MAX,
+    StoreError, StoreErrorKind, StoreFuture, Suffix, select, select_suffix,
 };
 
 /// Where unfinished objects are written. No key can name it.
@@ -144,7 +143,7 @@ impl ObjectStore for FsStore {
         key: &'a ObjectKey,
         range: Range<u64>,
         to: &'a Pieces,
-    ) -> StoreFuture<'a, Streamed> {
+    ) -> StoreFuture<'a, u64> {
         Box::pin(async move {
             let mut at = range.start;
             to.begin(key).await?;
@@ -167,7 +166,7 @@ impl ObjectStore for FsStore {
                     }
                 }
             }
-            Ok(Streamed(at - range.start))
+            Ok(at - range.start)
         })
     }
 
@@ -210,7 +209,7 @@ impl ObjectStore for FsStore {
     fn list<'a>(
         &'a self,
         prefix: &'a str,
-        from: Option<&'a Continuation>,
+        after: Option<&'a str>,
         limit: usize,
     ) -> StoreFuture<'a, Page> {
         if limit == 0 {
@@ -218,15 +217,14 @@ impl ObjectStore for FsStore {
             return Box::pin(std::future::ready(Err(error)));
         }
         let limit = limit.min(PAGE_MAX);
-        let (text, after) = (prefix.to_owned(), from.map(|from| from.as_str().to_owned()));
+        let (text, after) = (prefix.to_owned(), after.unwrap_or_default().to_owned());
         self.run(Operation::List, prefix, move |dir| {
-            let after = after.as_deref().unwrap_or_default();
             // One more than asked for tells whether there is a next page.
-            let mut objects = walk::objects(&dir.root, &text, after, limit + 1)?;
+            let mut objects = walk::objects(&dir.root, &text, &after, limit + 1)?;
             let has_more = objects.len() > limit;
             objects.truncate(limit);
             let last = objects.last().filter(|_| has_more);
-            let next = last.map(|last| Continuation::after(&last.key));
+            let next = last.map(|last| last.key.to_string());
             Ok(Page { objects, next })
         })
     }

@@ -1,16 +1,13 @@
 //! Whether the bucket answers, as each attempt of a call finds it.
 //!
-//! The decorator lies below the retries: a call that is tried again for minutes says nothing until
-//! its end, and a single failed attempt of a slow bucket says nothing at all.
+//! The meter, which tells it, lies below the retries: a call that is tried again for minutes says
+//! nothing until its end, and a single failed attempt of a slow bucket says nothing at all.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fonn_base::clock::Clock;
 use parking_lot::Mutex;
 
-use super::around::{Answer, Around, Call};
-use super::{ObjectStore, Operation, StoreError, StoreFuture};
+use super::{Operation, StoreError};
 
 /// How far apart two failures are, with no success between them, when the bucket counts as failing.
 /// Eviction waits until then, and writes wait longer than that for room.
@@ -74,71 +71,28 @@ impl Health {
     }
 }
 
-/// A store whose calls tell how it is doing.
-#[derive(Debug)]
-pub struct HealthStore {
-    inner: Arc<dyn ObjectStore>,
-    health: Arc<BucketHealth>,
-    clock: Clock,
-}
-
-impl HealthStore {
-    /// Notes in `health` how the calls to `inner` end.
-    #[must_use]
-    pub fn new(inner: Arc<dyn ObjectStore>, health: Arc<BucketHealth>, clock: Clock) -> Self {
-        Self {
-            inner,
-            health,
-            clock,
-        }
-    }
-}
-
-impl Around for HealthStore {
-    fn inner(&self) -> &dyn ObjectStore {
-        self.inner.as_ref()
-    }
-
-    fn around<'a, T: Answer>(
-        &'a self,
-        call: Call<'a>,
-        start: impl Fn() -> StoreFuture<'a, T> + Send + Sync + 'a,
-    ) -> StoreFuture<'a, T> {
-        Box::pin(async move {
-            let result = start().await;
-            let now_ms = self.clock.monotonic_ms();
-            self.health.note(call.operation, &result, now_ms);
-            result
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Duration;
 
-    use fonn_base::clock::ManualClock;
+    use fonn_base::clock::{Clock, ManualClock};
     use fonn_base::random::SplitMix64;
     use tokio::time::timeout;
 
     use super::*;
     use crate::store::fault::{Fault, Rule};
+    use crate::store::meter::Prices;
     use crate::store::retry::RetryOptions;
     use crate::store::{
-        Body, FaultStore, MemoryStore, ObjectKey, RetryStore, StoreErrorKind, suite,
+        Body, FaultStore, MemoryStore, MeterStore, ObjectKey, ObjectStore, RetryStore,
+        StoreErrorKind,
     };
 
-    fn store(clock: Clock) -> (Arc<FaultStore>, Arc<BucketHealth>, HealthStore) {
+    fn store(clock: Clock) -> (Arc<FaultStore>, Arc<BucketHealth>, MeterStore) {
         let faulty = Arc::new(FaultStore::new(Arc::new(MemoryStore::default()), 1));
-        let health = Arc::new(BucketHealth::default());
-        let store = HealthStore::new(Arc::clone(&faulty) as _, Arc::clone(&health), clock);
-        (faulty, health, store)
-    }
-
-    #[tokio::test]
-    async fn keeps_the_contract_of_stores() {
-        let (_, _, store) = store(Clock::system());
-        suite::run(Arc::new(store)).await;
+        let store = MeterStore::new(Arc::clone(&faulty) as _, Prices::FREE, clock);
+        (faulty, store.stats().health(), store)
     }
 
     #[tokio::test]

@@ -6,13 +6,9 @@
 //! all calls that were on their way together. Calls that were dropped before their answer say
 //! nothing.
 //!
-//! What does not fit waits in two queues, each first come, first served, and bounded: a full one
-//! answers [`StoreErrorKind::Throttled`]. Reads go before writes, lists and deletes, so that
-//! spilling never starves a client:
-//!
-//! - a quarter of the limit is for reads alone, and a read does not wait where only writes run: it
-//!   may be one call above the limit;
-//! - after [`READS_IN_A_ROW_MAX`] reads that went before a waiting write, that goes next.
+//! Reads have a limit of their own, apart from writes, lists and deletes: neither waits for the
+//! other, so that spilling never starves a client. What does not fit waits, first come, first
+//! served. The queue is bounded: a full one answers [`StoreErrorKind::Throttled`].
 
 mod gate;
 
@@ -20,18 +16,18 @@ use std::sync::Arc;
 
 use super::around::{Answer, Around, Call};
 use super::{ObjectStore, StoreError, StoreErrorKind, StoreFuture};
-use gate::{Class, Verdict};
+use gate::Verdict;
 
-pub use gate::{Gate, LimitSnapshot, READS_IN_A_ROW_MAX};
+pub use gate::{Gate, LimitSnapshot};
 
-/// Bounds of the limit.
+/// Bounds of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitOptions {
     /// Calls at once, to begin with; at least 1.
     pub initial: u32,
     /// Most calls at once.
     pub max: u32,
-    /// Most calls that wait, for reads and for all others.
+    /// Most calls that wait.
     pub queue_max: usize,
 }
 
@@ -45,27 +41,30 @@ impl Default for LimitOptions {
     }
 }
 
-/// A store with a limit.
+/// A store with limits.
 #[derive(Debug)]
 pub struct LimitStore {
     inner: Arc<dyn ObjectStore>,
-    gate: Arc<Gate>,
+    reads: Arc<Gate>,
+    others: Arc<Gate>,
 }
 
 impl LimitStore {
-    /// Limits the calls to `inner`.
+    /// Limits the calls to `inner`, reads and all others with these bounds each.
     #[must_use]
     pub fn new(inner: Arc<dyn ObjectStore>, options: LimitOptions) -> Self {
         Self {
             inner,
-            gate: Arc::new(Gate::new(options)),
+            reads: Arc::new(Gate::new(options)),
+            others: Arc::new(Gate::new(options)),
         }
     }
 
-    /// The limit and its counters.
+    /// The limits and their counters, each with the name of its class.
     #[must_use]
-    pub fn stats(&self) -> Arc<Gate> {
-        Arc::clone(&self.gate)
+    pub fn limits(&self) -> [(&'static str, Arc<Gate>); 2] {
+        let (reads, others) = (Arc::clone(&self.reads), Arc::clone(&self.others));
+        [("read", reads), ("write", others)]
     }
 }
 
@@ -80,12 +79,12 @@ impl Around for LimitStore {
         start: impl Fn() -> StoreFuture<'a, T> + Send + Sync + 'a,
     ) -> StoreFuture<'a, T> {
         Box::pin(async move {
-            let class = if call.operation.is_read() {
-                Class::Read
+            let gate = if call.operation.is_read() {
+                &self.reads
             } else {
-                Class::Write
+                &self.others
             };
-            let permit = gate::enter(&self.gate, class).await.map_err(|full| {
+            let permit = gate::enter(gate).await.map_err(|full| {
                 let kind = StoreErrorKind::Throttled;
                 StoreError::new(call.operation, call.subject, kind).with_source(full)
             })?;

@@ -1,14 +1,14 @@
 //! A store in memory, for tests: it keeps the whole contract except durability.
 
 use std::collections::BTreeMap;
-use std::ops::{Bound, Range};
+use std::ops::Range;
 
 use bytes::Bytes;
 use fonn_base::clock::Clock;
 use parking_lot::Mutex;
 
 use super::{
-    Body, Continuation, ObjectKey, ObjectMeta, ObjectStore, Operation, PAGE_MAX, Page, StoreError,
+    Body, ObjectKey, ObjectMeta, ObjectStore, Operation, PAGE_MAX, Page, StoreError,
     StoreErrorKind, StoreFuture, Suffix, select, select_suffix,
 };
 
@@ -54,28 +54,21 @@ impl MemoryStore {
         Ok(())
     }
 
-    fn page(
-        &self,
-        prefix: &str,
-        from: Option<&Continuation>,
-        limit: usize,
-    ) -> Result<Page, StoreError> {
-        let invalid = || StoreError::new(Operation::List, prefix, StoreErrorKind::Invalid);
+    fn page(&self, prefix: &str, after: &str, limit: usize) -> Result<Page, StoreError> {
         if limit == 0 {
-            return Err(invalid());
+            let kind = StoreErrorKind::Invalid;
+            return Err(StoreError::new(Operation::List, prefix, kind));
         }
-        let after = from.map(|from| ObjectKey::new(from.as_str())).transpose();
-        let after = after.map_err(|_| invalid())?;
-        let start = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+        let is_wanted = |key: &str| key > after && key.starts_with(prefix);
         let objects = self.objects.lock();
         let mut found = objects
-            .range::<ObjectKey, _>((start, Bound::Unbounded))
-            .filter(|(key, _)| key.as_str().starts_with(prefix))
+            .iter()
+            .filter(|(key, _)| is_wanted(key.as_str()))
             .map(|(key, object)| meta(key, object));
         let page: Vec<ObjectMeta> = found.by_ref().take(limit.min(PAGE_MAX)).collect();
         let next = found
             .next()
-            .and(page.last().map(|last| Continuation::after(&last.key)));
+            .and(page.last().map(|last| last.key.to_string()));
         Ok(Page {
             objects: page,
             next,
@@ -146,10 +139,10 @@ impl ObjectStore for MemoryStore {
     fn list<'a>(
         &'a self,
         prefix: &'a str,
-        from: Option<&'a Continuation>,
+        after: Option<&'a str>,
         limit: usize,
     ) -> StoreFuture<'a, Page> {
-        Box::pin(async move { self.page(prefix, from, limit) })
+        Box::pin(async move { self.page(prefix, after.unwrap_or_default(), limit) })
     }
 }
 

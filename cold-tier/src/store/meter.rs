@@ -1,14 +1,17 @@
-//! Counts what is asked of a store, what comes of it, and what it costs.
+//! Counts what is asked of a store, what comes of it, and what it costs. Notes whether the store
+//! answers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use fonn_base::clock::Clock;
 use fonn_base::metrics::Snapshot;
 use fonn_base::metrics::cells::{HistogramSum, LocalCounter, LocalHistogram};
 use parking_lot::Mutex;
 
 use super::around::{Answer, Around, Call};
+use super::health::BucketHealth;
 use super::{ObjectStore, Operation, StoreError, StoreErrorKind, StoreFuture};
 
 /// What a store takes for a million requests, in US dollars. Deletes are free.
@@ -58,9 +61,11 @@ pub struct MeterStore {
 impl MeterStore {
     /// Counts the calls to `inner`, each of which is one request at these prices.
     #[must_use]
-    pub fn new(inner: Arc<dyn ObjectStore>, prices: Prices) -> Self {
+    pub fn new(inner: Arc<dyn ObjectStore>, prices: Prices, clock: Clock) -> Self {
         let stats = MeterStats {
             prices,
+            clock,
+            health: Arc::default(),
             in_flight: AtomicU64::new(0),
             operations: std::array::from_fn(|_| Mutex::default()),
         };
@@ -81,6 +86,8 @@ impl MeterStore {
 #[derive(Debug)]
 pub struct MeterStats {
     prices: Prices,
+    clock: Clock,
+    health: Arc<BucketHealth>,
     in_flight: AtomicU64,
     /// A lock each, since cells have one writer at a time; a call costs far more.
     operations: [Mutex<Cells>; Operation::ALL.len()],
@@ -89,7 +96,6 @@ pub struct MeterStats {
 #[derive(Debug, Default)]
 struct Cells {
     calls: LocalCounter,
-    abandoned: LocalCounter,
     errors: [LocalCounter; StoreErrorKind::ALL.len()],
     sent_bytes: LocalCounter,
     received_bytes: LocalCounter,
@@ -99,14 +105,10 @@ struct Cells {
 /// What was counted for an operation.
 #[derive(Clone, Debug)]
 pub struct OperationStats {
-    /// The operation.
-    pub operation: Operation,
     /// Calls that began.
     pub calls: u64,
     /// What they cost, in US dollars: an estimate by the prices that were configured.
     pub cost_dollars: f64,
-    /// Calls that were dropped before their answer.
-    pub abandoned: u64,
     /// Calls that failed, in the order of [`StoreErrorKind::ALL`].
     pub errors: [u64; StoreErrorKind::ALL.len()],
     /// Bytes of bodies in calls to the store.
@@ -133,15 +135,19 @@ impl MeterStats {
         let mut latency = HistogramSum::default();
         latency.merge(&cells.latency);
         OperationStats {
-            operation,
             calls: cells.calls.get(),
             cost_dollars: cells.calls.get() as f64 * self.prices.of(operation),
-            abandoned: cells.abandoned.get(),
             errors: std::array::from_fn(|kind| cells.errors[kind].get()),
             sent_bytes: cells.sent_bytes.get(),
             received_bytes: cells.received_bytes.get(),
             latency,
         }
+    }
+
+    /// Whether calls are answered.
+    #[must_use]
+    pub fn health(&self) -> Arc<BucketHealth> {
+        Arc::clone(&self.health)
     }
 
     /// Calls that wait for their answer.
@@ -167,12 +173,6 @@ impl MeterStats {
                 "Calls to the object store, each attempt counted.",
                 &op,
                 stats.calls,
-            );
-            out.counter(
-                "fonn_cold_store_abandoned_requests_total",
-                "Calls to the object store whose caller left before the answer.",
-                &op,
-                stats.abandoned,
             );
             out.counter(
                 "fonn_cold_store_sent_bytes_total",
@@ -226,7 +226,6 @@ impl MeterStats {
             stats: self,
             operation: call.operation,
             begun: Instant::now(),
-            is_answered: false,
         }
     }
 }
@@ -236,12 +235,12 @@ struct Running<'a> {
     stats: &'a MeterStats,
     operation: Operation,
     begun: Instant,
-    is_answered: bool,
 }
 
 impl Running<'_> {
-    fn end<T: Answer>(mut self, result: &Result<T, StoreError>) {
-        self.is_answered = true;
+    fn end<T: Answer>(self, result: &Result<T, StoreError>) {
+        let now_ms = self.stats.clock.monotonic_ms();
+        self.stats.health.note(self.operation, result, now_ms);
         let cells = self.stats.operations[self.operation.index()].lock();
         cells.latency.record(self.begun.elapsed());
         match result {
@@ -256,10 +255,6 @@ impl Running<'_> {
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         self.stats.in_flight.fetch_sub(1, Ordering::Relaxed);
-        if !self.is_answered {
-            let cells = self.stats.operations[self.operation.index()].lock();
-            cells.abandoned.inc();
-        }
     }
 }
 
@@ -295,7 +290,8 @@ mod tests {
 
     fn metered() -> (Arc<FaultStore>, MeterStore) {
         let faulty = Arc::new(FaultStore::new(Arc::new(MemoryStore::default()), 1));
-        let store = MeterStore::new(Arc::clone(&faulty) as _, Prices::default());
+        let inner: Arc<dyn ObjectStore> = faulty.clone();
+        let store = MeterStore::new(inner, Prices::default(), Clock::system());
         (faulty, store)
     }
 
@@ -333,7 +329,7 @@ mod tests {
         assert_eq!((put.calls, put.sent_bytes, put.received_bytes), (1, 5, 0));
         let get = stats.of(Operation::Get);
         assert_eq!((get.calls, get.sent_bytes, get.received_bytes), (4, 0, 10));
-        assert_eq!((get.abandoned, get.latency.count()), (1, 3));
+        assert_eq!(get.latency.count(), 3);
         assert_eq!(get.errors_of(StoreErrorKind::NotFound), 1);
         assert_eq!(get.errors.iter().sum::<u64>(), 1);
         assert_eq!(stats.of(Operation::GetSuffix).received_bytes, 2);

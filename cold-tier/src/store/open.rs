@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use fonn_base::boxed::BoxFuture;
 use fonn_base::clock::Clock;
@@ -9,13 +10,12 @@ use fonn_base::metrics::Snapshot;
 use fonn_base::pool::{BlockingPool, PoolError, run_blocking};
 use fonn_base::random::SplitMix64;
 
-use super::health::BucketHealth;
 use super::limit::{Gate, LimitOptions};
 use super::meter::{MeterStats, Prices};
-use super::retry::{RetryOptions, RetryStats};
+use super::retry::RetryOptions;
 #[cfg(feature = "s3")]
 use super::s3::{S3Credentials, S3OpenError, S3Options, S3Store};
-use super::{FsStore, HealthStore, LimitStore, Location, MeterStore, ObjectStore, RetryStore};
+use super::{FsStore, LimitStore, Location, MeterStore, ObjectStore, RetryStore};
 
 /// Everything about a store but its location.
 #[derive(Clone, Debug, Default)]
@@ -40,12 +40,10 @@ pub struct Opened {
     pub without_retries: Arc<dyn ObjectStore>,
     /// Each attempt.
     pub meter: Arc<MeterStats>,
-    /// Whether attempts succeed.
-    pub health: Arc<BucketHealth>,
-    /// Calls at once.
-    pub limit: Arc<Gate>,
-    /// Further attempts.
-    pub retry: Arc<RetryStats>,
+    /// Calls at once, by their class.
+    pub limits: [(&'static str, Arc<Gate>); 2],
+    /// Attempts after the first.
+    pub retries: Arc<AtomicU64>,
 }
 
 /// Why a store cannot be used.
@@ -131,24 +129,21 @@ async fn opened(
 }
 
 fn decorate(store: Arc<dyn ObjectStore>, prices: Prices) -> Opened {
-    let store = MeterStore::new(store, prices);
+    let store = MeterStore::new(store, prices, Clock::system());
     let meter = store.stats();
-    let health = Arc::new(BucketHealth::default());
-    let store = HealthStore::new(Arc::new(store), Arc::clone(&health), Clock::system());
     let store = LimitStore::new(Arc::new(store), LimitOptions::default());
-    let limit = store.stats();
+    let limits = store.limits();
     let without_retries: Arc<dyn ObjectStore> = Arc::new(store);
     let random = SplitMix64::from_entropy();
     let inner = Arc::clone(&without_retries);
     let store = RetryStore::new(inner, RetryOptions::default(), random);
-    let retry = store.stats();
+    let retries = store.retries();
     Opened {
         store: Arc::new(store),
         without_retries,
         meter,
-        health,
-        limit,
-        retry,
+        limits,
+        retries,
     }
 }
 
@@ -156,53 +151,32 @@ impl Opened {
     /// Adds the samples of a scrape, of all decorators.
     pub fn collect(&self, out: &mut Snapshot) {
         self.meter.collect(out);
-        let limit = self.limit.snapshot();
-        out.gauge(
-            "fonn_cold_store_concurrency_limit",
-            "Calls to the object store that may run at once, as found by its answers.",
-            &[],
-            f64::from(limit.limit),
-        );
-        out.counter(
-            "fonn_cold_store_limit_decreases_total",
-            "How often the object store throttled or was too slow, and the limit was halved.",
-            &[],
-            limit.decreases,
-        );
-        out.counter(
-            "fonn_cold_store_queue_rejected_total",
-            "Calls that found the queue for the object store full.",
-            &[],
-            limit.rejected,
-        );
-        for (class, depth) in [
-            ("read", limit.reads_waiting),
-            ("write", limit.writes_waiting),
-        ] {
+        for (class, limit) in &self.limits {
+            let (class, limit) = ([("class", *class)], limit.snapshot());
+            out.gauge(
+                "fonn_cold_store_concurrency_limit",
+                "Calls to the object store that may run at once, as found by its answers.",
+                &class,
+                f64::from(limit.limit),
+            );
+            out.counter(
+                "fonn_cold_store_queue_rejected_total",
+                "Calls that found the queue for the object store full.",
+                &class,
+                limit.rejected,
+            );
             out.gauge(
                 "fonn_cold_store_queue_depth",
                 "Calls that wait until the object store may be called.",
-                &[("class", class)],
-                depth as f64,
+                &class,
+                limit.waiting as f64,
             );
         }
         out.counter(
             "fonn_cold_store_retries_total",
             "Attempts after the first.",
             &[],
-            self.retry.retries(),
-        );
-        out.counter(
-            "fonn_cold_store_given_up_total",
-            "Calls that failed although trying again might have helped.",
-            &[],
-            self.retry.given_up(),
-        );
-        out.counter(
-            "fonn_cold_store_unbudgeted_total",
-            "Calls that were not tried again because too many were already.",
-            &[],
-            self.retry.unbudgeted(),
+            self.retries.load(Ordering::Relaxed),
         );
     }
 }
@@ -236,7 +210,7 @@ mod tests {
         metrics.on_scrape(move |out| opened.collect(out));
         let text = metrics.render().unwrap();
         for line in [
-            "fonn_cold_store_concurrency_limit 16",
+            "fonn_cold_store_concurrency_limit{class=\"read\"} 16",
             "fonn_cold_store_queue_depth{class=\"write\"} 0",
             "fonn_cold_store_retries_total 0",
         ] {

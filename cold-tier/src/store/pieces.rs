@@ -25,10 +25,6 @@ pub enum Piece {
 #[derive(Clone, Debug)]
 pub struct Pieces(mpsc::Sender<Piece>);
 
-/// What was put there: bytes after the last [`Piece::Begin`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Streamed(pub u64);
-
 impl Pieces {
     /// A way from a store to a reader; the reader's end is over when the store's was dropped.
     #[must_use]
@@ -57,15 +53,15 @@ impl Pieces {
         Ok(())
     }
 
-    /// A whole try with all of its bytes.
+    /// A whole try with all of its bytes. Gives their number.
     ///
     /// # Errors
     /// As of [`Pieces::begin`].
-    pub async fn all(&self, key: &ObjectKey, bytes: Bytes) -> Result<Streamed, StoreError> {
+    pub async fn all(&self, key: &ObjectKey, bytes: Bytes) -> Result<u64, StoreError> {
         let len = bytes.len() as u64;
         self.begin(key).await?;
         self.bytes(key, bytes).await?;
-        Ok(Streamed(len))
+        Ok(len)
     }
 
     async fn put(&self, key: &ObjectKey, piece: Piece) -> Result<(), StoreError> {
@@ -97,10 +93,7 @@ mod tests {
             read
         };
         let (streamed, read) = tokio::join!(sending, reading);
-        assert_eq!(
-            (streamed, read),
-            (Streamed(whole.len() as u64), whole.to_vec())
-        );
+        assert_eq!((streamed, read), (whole.len() as u64, whole.to_vec()));
     }
 
     #[tokio::test]

@@ -58,35 +58,7 @@ pub struct RetryStore {
     options: RetryOptions,
     random: Mutex<SplitMix64>,
     budget: Budget,
-    stats: Arc<RetryStats>,
-}
-
-/// What was retried.
-#[derive(Debug, Default)]
-pub struct RetryStats {
-    retries: AtomicU64,
-    given_up: AtomicU64,
-    unbudgeted: AtomicU64,
-}
-
-impl RetryStats {
-    /// Attempts after the first.
-    #[must_use]
-    pub fn retries(&self) -> u64 {
-        self.retries.load(Ordering::Relaxed)
-    }
-
-    /// Calls that failed although trying again might have helped.
-    #[must_use]
-    pub fn given_up(&self) -> u64 {
-        self.given_up.load(Ordering::Relaxed)
-    }
-
-    /// Those of them that failed because the budget was spent.
-    #[must_use]
-    pub fn unbudgeted(&self) -> u64 {
-        self.unbudgeted.load(Ordering::Relaxed)
-    }
+    retries: Arc<AtomicU64>,
 }
 
 impl RetryStore {
@@ -98,14 +70,14 @@ impl RetryStore {
             options,
             random: Mutex::new(random),
             budget: Budget::new(options.budget_max, options.answers_per_retry),
-            stats: Arc::default(),
+            retries: Arc::default(),
         }
     }
 
-    /// The counters.
+    /// Counts the attempts after the first.
     #[must_use]
-    pub fn stats(&self) -> Arc<RetryStats> {
-        Arc::clone(&self.stats)
+    pub fn retries(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.retries)
     }
 
     /// The wait before the next attempt, or `None` when there is to be none.
@@ -115,14 +87,8 @@ impl RetryStore {
             .backoff
             .delay(attempt, &mut self.random.lock())?;
         // An attempt that begins at the deadline could not succeed.
-        if Instant::now() + delay >= deadline {
-            return None;
-        }
-        if !self.budget.take() {
-            self.stats.unbudgeted.fetch_add(1, Ordering::Relaxed);
-            return None;
-        }
-        Some(delay)
+        let is_in_time = Instant::now() + delay < deadline;
+        (is_in_time && self.budget.take()).then_some(delay)
     }
 }
 
@@ -157,10 +123,9 @@ impl Around for RetryStore {
                     }
                 };
                 let Some(delay) = self.delay(attempt, deadline) else {
-                    self.stats.given_up.fetch_add(1, Ordering::Relaxed);
                     return Err(error);
                 };
-                self.stats.retries.fetch_add(1, Ordering::Relaxed);
+                self.retries.fetch_add(1, Ordering::Relaxed);
                 sleep(delay).await;
                 attempt += 1;
             }

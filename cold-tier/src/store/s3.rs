@@ -29,8 +29,8 @@ use bytes::Bytes;
 use tokio::time::timeout;
 
 use super::{
-    Body, Continuation, ObjectKey, ObjectMeta, ObjectStore, Operation, PAGE_MAX, Page, Pieces,
-    READ_BYTES_MAX, StoreError, StoreErrorKind, StoreFuture, Streamed, Suffix,
+    Body, ObjectKey, ObjectMeta, ObjectStore, Operation, PAGE_MAX, Page, Pieces, READ_BYTES_MAX,
+    StoreError, StoreErrorKind, StoreFuture, Suffix,
 };
 
 pub use options::{S3Credentials, S3OpenError, S3Options};
@@ -180,32 +180,6 @@ impl S3Store {
         Ok((bytes, place))
     }
 
-    /// A range as HTTP says it.
-    async fn range_text(
-        &self,
-        subject: &Subject,
-        key: &ObjectKey,
-        range: &Range<u64>,
-    ) -> Result<String, StoreError> {
-        // HTTP cannot say an empty range.
-        let Some(last) = range.end.checked_sub(1).filter(|last| range.start <= *last) else {
-            // What does not exist is not found, whatever is asked of it.
-            self.head(key).await.map_err(|error| StoreError {
-                operation: subject.operation,
-                ..error
-            })?;
-            return Err(subject.error(StoreErrorKind::Invalid));
-        };
-        // Servers read the ends as signed numbers.
-        if last < i64::MAX as u64 {
-            Ok(format!("bytes={}-{last}", range.start))
-        } else if range.start < i64::MAX as u64 {
-            Ok(format!("bytes={}-", range.start))
-        } else {
-            Err(subject.error(StoreErrorKind::OutOfRange))
-        }
-    }
-
     async fn exists(&self, key: &ObjectKey) -> Result<bool, StoreError> {
         match self.head(key).await {
             Ok(_) => Ok(true),
@@ -219,16 +193,14 @@ impl ObjectStore for S3Store {
     fn put<'a>(&'a self, key: &'a ObjectKey, body: Body) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             let subject = &self.subject(Operation::Put, key.as_str());
-            self.upload(subject, &body, upload::Condition::None).await
+            self.upload(subject, &body, None).await
         })
     }
 
     fn put_if_absent<'a>(&'a self, key: &'a ObjectKey, body: Body) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             let subject = &self.subject(Operation::PutIfAbsent, key.as_str());
-            let result = self
-                .upload(subject, &body, upload::Condition::IfAbsent)
-                .await;
+            let result = self.upload(subject, &body, Some("*")).await;
             // A conflict with another write or delete that is going on: the answer to which of them
             // was first is there a moment later. A server that refuses a long body may end the
             // connection before all of it was sent, and its answer is lost.
@@ -258,7 +230,7 @@ impl ObjectStore for S3Store {
     fn get_range<'a>(&'a self, key: &'a ObjectKey, range: Range<u64>) -> StoreFuture<'a, Bytes> {
         Box::pin(async move {
             let subject = &self.subject(Operation::GetRange, key.as_str());
-            let text = self.range_text(subject, key, &range).await?;
+            let text = range_text(subject, &range)?;
             let (bytes, place) = self.read_part(subject, text).await?;
             check_place(subject, &range, &place)?;
             Ok(bytes)
@@ -270,10 +242,10 @@ impl ObjectStore for S3Store {
         key: &'a ObjectKey,
         range: Range<u64>,
         to: &'a Pieces,
-    ) -> StoreFuture<'a, Streamed> {
+    ) -> StoreFuture<'a, u64> {
         Box::pin(async move {
             let subject = &self.subject(Operation::GetRange, key.as_str());
-            let text = self.range_text(subject, key, &range).await?;
+            let text = range_text(subject, &range)?;
             let (mut answer, len) = self.begin_read(subject, Some(text)).await?;
             check_place(subject, &range, &place_of(subject, &answer, len)?)?;
             let body = std::mem::take(&mut answer.body);
@@ -283,7 +255,7 @@ impl ObjectStore for S3Store {
             };
             let forwarded = timeout(self.limit(len), forwarded).await;
             forwarded.map_err(|_| subject.error(StoreErrorKind::Timeout))??;
-            Ok(Streamed(len))
+            Ok(len)
         })
     }
 
@@ -331,7 +303,7 @@ impl ObjectStore for S3Store {
     fn list<'a>(
         &'a self,
         prefix: &'a str,
-        from: Option<&'a Continuation>,
+        after: Option<&'a str>,
         limit: usize,
     ) -> StoreFuture<'a, Page> {
         Box::pin(async move {
@@ -346,13 +318,13 @@ impl ObjectStore for S3Store {
                 .bucket(&self.bucket)
                 .prefix(&subject.name)
                 .max_keys(limit)
-                .set_start_after(from.map(|from| format!("{}{}", self.prefix, from.as_str())));
+                .set_start_after(after.map(|after| format!("{}{after}", self.prefix)));
             let answer = self.answer(subject, 0, request.send()).await?;
             let last = answer.contents().last().and_then(|last| last.key());
             let next = last
                 .filter(|_| answer.is_truncated == Some(true))
                 .and_then(|last| last.strip_prefix(&self.prefix))
-                .map(Continuation::new);
+                .map(str::to_owned);
             let objects = answer.contents().iter().filter_map(|object| {
                 Some(ObjectMeta {
                     key: self.key_of(object.key()?)?,
@@ -365,6 +337,23 @@ impl ObjectStore for S3Store {
                 next,
             })
         })
+    }
+}
+
+/// A range as HTTP says it.
+fn range_text(subject: &Subject, range: &Range<u64>) -> Result<String, StoreError> {
+    // HTTP cannot say an empty range.
+    if range.is_empty() {
+        return Err(subject.error(StoreErrorKind::Invalid));
+    }
+    let last = range.end - 1;
+    // Servers read the ends as signed numbers.
+    if last < i64::MAX as u64 {
+        Ok(format!("bytes={}-{last}", range.start))
+    } else if range.start < i64::MAX as u64 {
+        Ok(format!("bytes={}-", range.start))
+    } else {
+        Err(subject.error(StoreErrorKind::OutOfRange))
     }
 }
 

@@ -41,12 +41,8 @@ impl WatchedStore {
     }
 
     pub(crate) fn note_error(&self, error: &StoreError) {
-        use StoreErrorKind as Kind;
         // Followers and collectors ask for what may not be there.
-        if !matches!(
-            error.kind,
-            Kind::NotFound | Kind::AlreadyExists | Kind::Unsupported
-        ) {
+        if !error.kind.is_answer() {
             self.note(error.to_string());
         }
     }

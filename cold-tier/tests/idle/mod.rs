@@ -3,7 +3,7 @@
 use fonn_base::boxed::BoxFuture;
 use fonn_cold_tier::segment::FlushMark;
 use fonn_cold_tier::{
-    Backlog, ColdObserver, NewerCopy, SpillBatch, SpillCursor, SpillSource, SpillSourceError,
+    Backlog, ColdObserver, CopyRef, SpillBatch, SpillCursor, SpillSource, SpillSourceError,
 };
 
 /// A source without records, and an observer that does nothing.
@@ -29,7 +29,7 @@ impl SpillSource for Nothing {
 }
 
 impl ColdObserver for Nothing {
-    fn superseded(&self, _: &[NewerCopy<'_>]) {}
+    fn superseded(&self, _: &[CopyRef<'_>]) {}
 
     fn flushed(&self, _: &FlushMark) -> bool {
         true

@@ -102,7 +102,6 @@ async fn a_takeover_finds_what_a_lost_member_did_not_live_to_announce() {
         caught_up.done().await;
         assert!(began.elapsed() < SOON, "{heard:?}: {:?}", began.elapsed());
         assert!(has(&other, 0) && has(&other, 1), "{heard:?}");
-        assert_eq!(other.tier.status().counts.takeovers, 1, "{heard:?}");
         other.crash().await;
     }
 }

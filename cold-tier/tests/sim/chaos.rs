@@ -39,7 +39,7 @@ pub fn busy(options: &mut ColdOptions) {
     options.collect_interval = Duration::from_secs(10);
     options.grace = Duration::from_secs(30);
     options.tombstone_age_min = Duration::from_secs(60);
-    options.checkpoint_segments = 8;
+    options.checkpoint_segments = 2;
 }
 
 /// A node that also follows its former selves' garbage down to the last byte.

@@ -38,7 +38,8 @@ async fn overwritten_deleted_and_expired_entries_leave_the_bucket() {
         "{} of {full} bytes are left: {status:?}",
         status.bytes
     );
-    assert!(status.is_collector && status.counts.collected_segments > 10);
+    assert!(status.is_collector);
+    assert!(status.counts.collected_bytes >= full - status.bytes);
     // What is in the bucket is what the index knows.
     let report = verify(&node.tier).await;
     assert!(report.damaged.is_empty() && report.unknown.is_empty() && report.missing.is_empty());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fonn_cold_tier::store::Operation;
 use fonn_cold_tier::store::fault::{Fault, Rule};
-use fonn_cold_tier::{ColdTier, Found, LostCopy, StoreErrorKind};
+use fonn_cold_tier::{ColdTier, CopyRef, Found, StoreErrorKind};
 use tokio::time::Duration;
 
 use crate::node::Node;
@@ -21,11 +21,10 @@ async fn with_an_entry(world: &mut World) -> (Node, u64) {
 }
 
 fn lose(node: &Node, at: u64) {
-    let copy = LostCopy {
+    let copy = CopyRef {
         space: 1,
         key: b"k",
         at,
-        len: 1,
     };
     node.tier.lost(&[copy]).unwrap();
 }

@@ -11,7 +11,7 @@ use fonn_cold_tier::crash::CrashPoints;
 use fonn_cold_tier::names::SegmentName;
 use fonn_cold_tier::segment::{Facts, FlushMark};
 use fonn_cold_tier::{
-    Backlog, ColdObserver, ColdOptions, ColdTier, NewerCopy, ObjectStore, SpillBatch, SpillCursor,
+    Backlog, ColdObserver, ColdOptions, ColdTier, CopyRef, ObjectStore, SpillBatch, SpillCursor,
     SpillFact, SpillRecord, SpillSource, SpillSourceError,
 };
 use parking_lot::Mutex;
@@ -129,7 +129,7 @@ pub struct Told {
 }
 
 impl ColdObserver for Told {
-    fn superseded(&self, newer: &[NewerCopy<'_>]) {
+    fn superseded(&self, newer: &[CopyRef<'_>]) {
         let mut superseded = self.superseded.lock();
         for copy in newer {
             let newest = superseded.entry(copy.key.to_vec()).or_default();

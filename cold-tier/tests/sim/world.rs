@@ -58,7 +58,7 @@ impl World {
         let inner: Arc<dyn ObjectStore> = memory.clone();
         let faults = Arc::new(FaultStore::new(inner, seed));
         let metered: Arc<dyn ObjectStore> = faults.clone();
-        let meter = MeterStore::new(metered, Prices::default());
+        let meter = MeterStore::new(metered, Prices::default(), manual.clock());
         let stats = meter.stats();
         let ticking = manual.clone();
         // Ends with the test's runtime.

@@ -1,16 +1,16 @@
-//! Every method over a real socket, with a store on disk and a cold tier of the tests.
+//! Every method over a real socket, with a store on disk and a bucket in a directory.
 
 mod admin;
 mod cold;
-mod fake;
 mod logins;
 mod settings;
 mod telemetry;
 mod warm;
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fonn_admin::{Channel, Options, Readiness, Routes, Server, SettingsService};
@@ -22,7 +22,10 @@ use fonn_base::events::Events;
 use fonn_base::metrics::Metrics;
 use fonn_base::shutdown::{self, ShutdownTrigger};
 use fonn_base::size::{Budget, ByteCount};
+use fonn_base::tasks::Tasks;
 use fonn_base::telemetry::LogFormat;
+use fonn_cold_tier::store::fault::FaultStore;
+use fonn_cold_tier::store::{ObjectStore, Opened};
 use fonn_gateway::ToolsReport;
 use fonn_program::CommonSettings;
 use fonn_proto::grpc::v1::admin_client::AdminClient;
@@ -31,9 +34,9 @@ use fonn_proto::{Command, ExpirySpec, Redirects, Store, WriterId};
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 
-use super::cold::ColdAdmin;
 use super::telemetry::Telemetry;
 use super::{Admin, Node, OfProcess};
+use crate::cli::cold_admin;
 use crate::cli::reload::{Parts, Reload};
 use crate::config::{self, Settings};
 use crate::engine::{Acks, Engine, Job};
@@ -66,6 +69,10 @@ async fn change_settings(
 struct Rig {
     admin: Admin,
     engine: Arc<Engine>,
+    bucket: Option<Opened>,
+    /// The bucket as the cold tier sees it.
+    faults: Option<Arc<FaultStore>>,
+    tasks: Tasks,
     config: config::Config,
     settings: InForce,
     readiness: Readiness,
@@ -78,9 +85,25 @@ struct Rig {
 
 impl Rig {
     /// A node whose store is open.
-    async fn open(cold: Option<Arc<dyn ColdAdmin>>) -> Self {
+    async fn open() -> Self {
         let rig = Self::starting(true).await;
-        rig.open_store(cold);
+        rig.open_store();
+        rig
+    }
+
+    /// The same, with a cold tier.
+    async fn over_a_bucket() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let url = format!("file://{}/bucket", dir.path().display());
+        let settings = Settings {
+            cold_tier: Some(url.parse().unwrap()),
+            // Nothing goes there but by `spill`.
+            spill: Some("write-behind:3600s".parse().unwrap()),
+            ..Self::settings(dir.path().join("data"))
+        };
+        let rig = Self::made(dir, settings, None).await;
+        rig.engine.start_cold(&rig.tasks);
+        rig.open_store();
         rig
     }
 
@@ -96,20 +119,34 @@ impl Rig {
             true => dir.path().to_owned(),
             false => "none".into(),
         };
-        let settings = Settings {
+        let mut settings = Self::settings(data_dir);
+        settings.common.users_file = users.as_ref().map(|_| "users.toml".into());
+        Self::made(dir, settings, users).await
+    }
+
+    fn settings(data_dir: PathBuf) -> Settings {
+        Settings {
             data_dir: Some(data_dir),
             ram_budget: Some(Budget::Bytes(ByteCount::mib(16))),
             disk_budget: Some(ByteCount::mib(256)),
             common: CommonSettings {
                 threads: Some(1),
-                users_file: users.as_ref().map(|_| "users.toml".into()),
                 ..CommonSettings::default()
             },
             ..Settings::default()
-        };
+        }
+    }
+
+    async fn made(dir: TempDir, settings: Settings, users: Option<Arc<Authenticator>>) -> Self {
         let config = config::resolve(settings).unwrap();
-        let options = crate::cli::engine_options(&config, Clock::system()).await;
-        let engine = Engine::open(options.unwrap().0).unwrap();
+        let opened = crate::cli::engine_options(&config, Clock::system()).await;
+        let (mut options, bucket) = opened.unwrap();
+        let faults = options.cold.as_mut().map(|cold| {
+            let faults = Arc::new(FaultStore::new(Arc::clone(&cold.store), 1));
+            cold.store = Arc::clone(&faults) as Arc<dyn ObjectStore>;
+            faults
+        });
+        let engine = Engine::open(options).unwrap();
         let readiness = Readiness::new();
         let (clock, metrics) = (Clock::system(), Metrics::new());
         let events = Events::new(clock.clone(), 100);
@@ -138,6 +175,9 @@ impl Rig {
         Self {
             admin,
             engine,
+            bucket,
+            faults,
+            tasks: Tasks::new(),
             config,
             settings,
             readiness,
@@ -149,7 +189,7 @@ impl Rig {
         }
     }
 
-    fn open_store(&self, cold: Option<Arc<dyn ColdAdmin>>) {
+    fn open_store(&self) {
         let (live, changes) = LiveSettings::new();
         tokio::spawn(change_settings(
             Arc::clone(&self.engine),
@@ -170,7 +210,12 @@ impl Rig {
             listeners: vec!["127.0.0.1:11211".to_owned()],
             durability: self.config.durability,
             data_dir: self.config.data_dir.clone(),
-            cold,
+            cold: cold_admin(
+                &self.config,
+                &self.engine,
+                self.bucket.clone(),
+                Clock::system(),
+            ),
             cluster: None,
         });
         self.readiness.set_ready();
@@ -214,5 +259,10 @@ impl Rig {
         let value = Bytes::copy_from_slice(value);
         let store = Command::Store(Store::set(key, &value, 7, expiry));
         self.execute(space, &store, Some(&value)).await;
+    }
+
+    /// Brings into the bucket what is not there yet.
+    async fn spill(&self) {
+        self.engine.drain_cold(Instant::now() + GRACE).await;
     }
 }

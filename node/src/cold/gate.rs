@@ -1,7 +1,7 @@
 //! What the disk tier must know of the bucket: what is in it, and what may be dropped.
 
 use fonn_base::entry::Space;
-use fonn_cold_tier::{ColdTier, Found, LostCopy};
+use fonn_cold_tier::{ColdTier, CopyRef, Found};
 use fonn_disk_tier::{Below, Leave, Leaving, TailPosition};
 use parking_lot::Mutex;
 
@@ -58,13 +58,12 @@ impl Below for Gate {
     }
 
     fn lost(&self, records: &[Leaving]) -> bool {
-        let copies: Vec<LostCopy<'_>> = records
+        let copies: Vec<CopyRef<'_>> = records
             .iter()
-            .map(|record| LostCopy {
+            .map(|record| CopyRef {
                 space: record.space.0,
                 key: &record.key,
                 at: record.version,
-                len: record.len,
             })
             .collect();
         // A failure of the index is logged where it happens.

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use fonn_base::entry::Space;
 use fonn_base::hlc::Hlc;
 use fonn_cold_tier::segment::FlushMark;
-use fonn_cold_tier::{ColdObserver, NewerCopy};
+use fonn_cold_tier::{ColdObserver, CopyRef};
 use fonn_disk_tier::DiskTier;
 use fonn_proto::{PurgeScope, Version, WriterId};
 
@@ -57,7 +57,7 @@ impl Superseder {
 impl ColdObserver for Superseder {
     /// A copy here that is older is hidden behind a tombstone that is older than the newer copy:
     /// lookups then go past the disk to the bucket, where that counts.
-    fn superseded(&self, newer: &[NewerCopy<'_>]) {
+    fn superseded(&self, newer: &[CopyRef<'_>]) {
         let Some((disk, _)) = self.home.get() else {
             return;
         };

@@ -24,11 +24,6 @@ pub(super) fn cold(snapshot: &mut Snapshot, cold: &Cold) {
         status.entries as f64,
     );
     gauge(
-        "fonn_cold_index_disk_bytes",
-        "Bytes on disk of the local index of the bucket.",
-        status.index_disk_bytes as f64,
-    );
-    gauge(
         "fonn_cold_segments",
         "Segments in the bucket, of all nodes and regions.",
         status.segments as f64,
@@ -81,27 +76,15 @@ pub(super) fn cold(snapshot: &mut Snapshot, cold: &Cold) {
         flag(status.is_collector),
     );
     counters(snapshot, &status.counts);
-    takeovers(snapshot, &status.counts, cold.takeovers().status());
+    takeovers(snapshot, cold.takeovers().status());
 }
 
-fn takeovers(snapshot: &mut Snapshot, counts: &fonn_cold_tier::Counts, status: TakeoverStatus) {
+fn takeovers(snapshot: &mut Snapshot, status: TakeoverStatus) {
     snapshot.gauge(
         "fonn_cold_takeover_slots",
         "Slots of lost members of which the bucket may have more than this node knows, until their segments are followed.",
         &[],
         status.slots as f64,
-    );
-    snapshot.counter(
-        "fonn_cold_takeovers_total",
-        "Lost members whose segments were followed to their end.",
-        &[],
-        counts.takeovers,
-    );
-    snapshot.counter_f64(
-        "fonn_cold_takeover_seconds_total",
-        "Seconds from the loss of members until their segments were followed to their end.",
-        &[],
-        counts.takeover_us as f64 / 1e6,
     );
     let help = "Lookups that waited for the segments of a lost member, by whether these were known in time.";
     for (result, count) in [("caught_up", status.waited), ("deadline", status.gave_up)] {
@@ -149,11 +132,6 @@ fn counters(snapshot: &mut Snapshot, counts: &fonn_cold_tier::Counts) {
         counts.lost_entries,
     );
     counter(
-        "fonn_cold_lost_bytes_total",
-        "Bytes of the entries that the disk had to give up before the bucket had them.",
-        counts.lost_bytes,
-    );
-    counter(
         "fonn_cold_followed_segments_total",
         "Segments of other nodes and regions that were taken into the index.",
         counts.followed_segments,
@@ -172,11 +150,6 @@ fn counters(snapshot: &mut Snapshot, counts: &fonn_cold_tier::Counts) {
         "fonn_cold_vanished_segments_total",
         "Segments of the region that the bucket does not have any more although no node deleted them; counted by the node that collects.",
         counts.lost_segments,
-    );
-    counter(
-        "fonn_cold_collected_segments_total",
-        "Segments that this node deleted.",
-        counts.collected_segments,
     );
     counter(
         "fonn_cold_collected_bytes_total",

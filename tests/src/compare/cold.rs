@@ -189,7 +189,7 @@ fn key(number: u64) -> String {
 }
 
 fn object_key(number: usize) -> Result<ObjectKey> {
-    Ok(format!("bare/{number}").parse()?)
+    Ok(ObjectKey::new(&format!("bare/{number}"))?)
 }
 
 /// MB a second of uploading as many bytes as a round spills from files, several at a time.

@@ -13,26 +13,13 @@ use http_body::{Frame, SizeHint};
 use super::{S3Store, Subject};
 use crate::store::{Body, StoreError};
 
-/// What has to be so for an object to be written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Condition {
-    None,
-    IfAbsent,
-}
-
-impl Condition {
-    /// The header `If-None-Match`.
-    fn if_none_match(self) -> Option<String> {
-        (self == Self::IfAbsent).then(|| "*".to_owned())
-    }
-}
-
 impl S3Store {
+    /// `if_none_match` is the header of that name.
     pub(super) async fn upload(
         &self,
         subject: &Subject,
         body: &Body,
-        condition: Condition,
+        if_none_match: Option<&str>,
     ) -> Result<(), StoreError> {
         let checksum = checksum_of(body).await;
         let request = self.client.put_object();
@@ -41,7 +28,7 @@ impl S3Store {
             .key(&subject.name)
             .content_length(length(body))
             .checksum_crc32_c(checksum)
-            .set_if_none_match(condition.if_none_match())
+            .set_if_none_match(if_none_match.map(str::to_owned))
             .body(stream_of(body));
         self.answer(subject, body.len(), request.send()).await?;
         Ok(())

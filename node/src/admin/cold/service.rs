@@ -1,6 +1,5 @@
 //! `fonn.v1.Cold`.
 
-use std::pin::Pin;
 use std::sync::Arc;
 
 use fonn_proto::grpc::v1::cold_server;
@@ -10,10 +9,10 @@ use fonn_proto::grpc::v1::{
     RebuildResponse, VerifyRequest, VerifyResponse,
 };
 use tokio::sync::OwnedSemaphorePermit;
-use tokio_stream::{Stream, StreamExt as _};
+use tokio_stream::StreamExt as _;
 use tonic::{Request, Response, Status, async_trait};
 
-use super::ColdAdmin;
+use super::{ColdAdmin, News};
 use crate::admin::Admin;
 
 /// Items of a page when none are asked for.
@@ -33,7 +32,7 @@ impl ColdService {
         Self { admin }
     }
 
-    fn cold(&self) -> Result<&Arc<dyn ColdAdmin>, Status> {
+    fn cold(&self) -> Result<&ColdAdmin, Status> {
         self.admin.node()?.cold.as_ref().ok_or_else(|| {
             Status::failed_precondition(
                 "this node has no cold tier; start it with --cold-tier s3://bucket/prefix",
@@ -59,8 +58,6 @@ fn bounded(page_size: u32) -> u32 {
     }
 }
 
-type Responses<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
-
 #[async_trait]
 impl cold_server::Cold for ColdService {
     async fn status(
@@ -71,7 +68,7 @@ impl cold_server::Cold for ColdService {
         Ok(Response::new(ColdStatusResponse { status }))
     }
 
-    type DoctorStream = Responses<DoctorResponse>;
+    type DoctorStream = News<Result<DoctorResponse, Status>>;
 
     async fn doctor(
         &self,
@@ -95,7 +92,7 @@ impl cold_server::Cold for ColdService {
     ) -> Result<Response<ListSegmentsResponse>, Status> {
         let mut query = request.into_inner();
         query.page_size = bounded(query.page_size);
-        Ok(Response::new(self.cold()?.segments(query).await?))
+        Ok(Response::new(self.cold()?.segments(&query)?))
     }
 
     async fn inspect_segment(
@@ -104,10 +101,10 @@ impl cold_server::Cold for ColdService {
     ) -> Result<Response<InspectSegmentResponse>, Status> {
         let mut query = request.into_inner();
         query.page_size = bounded(query.page_size);
-        Ok(Response::new(self.cold()?.inspect(query).await?))
+        Ok(Response::new(self.cold()?.inspect(&query).await?))
     }
 
-    type VerifyStream = Responses<VerifyResponse>;
+    type VerifyStream = News<Result<VerifyResponse, Status>>;
 
     async fn verify(
         &self,
@@ -125,7 +122,7 @@ impl cold_server::Cold for ColdService {
         Ok(Response::new(Box::pin(news)))
     }
 
-    type RebuildStream = Responses<RebuildResponse>;
+    type RebuildStream = News<Result<RebuildResponse, Status>>;
 
     async fn rebuild(
         &self,

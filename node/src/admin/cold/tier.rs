@@ -1,28 +1,28 @@
-//! The cold tier of this node, as [`ColdAdmin`].
+//! The cold tier of this node, as messages of `fonn/v1/cold.proto`.
 
 use std::error::Error;
 use std::fmt::Write as _;
 
-use fonn_base::boxed::BoxFuture;
 use fonn_base::breaker::Position;
 use fonn_base::clock::Clock;
 use fonn_base::entry::Space;
-use fonn_cold_tier::checkpoint::{SegmentFacts, SegmentState};
+use fonn_cold_tier::checkpoint::{IndexEntry, SegmentFacts, SegmentState};
 use fonn_cold_tier::names::SegmentName;
 use fonn_cold_tier::segment::FORMAT;
 use fonn_cold_tier::store::probe::{self, Outcome};
 use fonn_cold_tier::store::{Location, Opened, Operation, StoreErrorKind};
 use fonn_cold_tier::{
-    ColdError as TierError, ColdStatus as TierStatus, ColdTier, Fetched, Found, RefusedFooter,
+    ColdEntry, ColdError, ColdStatus as TierStatus, ColdTier, Fetched, Found, RefusedFooter,
 };
-use fonn_proto::WriterId;
+use fonn_proto::grpc::v1::verify_response::Event as VerifyEvent;
 use fonn_proto::grpc::v1::{
     self, ColdStatus, Cost, Finding, RequestCost, Segment, SegmentDamage, SegmentEntry, Severity,
     SpillLag, VerifyProgress,
 };
+use tonic::Status;
 
 use super::news::{Teller, news};
-use super::{ColdAdmin, ColdError, ColdLocation, ColdRecord, News, VerifyEvent, namespace_name};
+use super::{News, namespace_name};
 
 /// Longest record that is read to tell its writer, in bytes.
 const RECORD_LEN_MAX: u64 = 1 << 20;
@@ -30,8 +30,8 @@ const RECORD_LEN_MAX: u64 = 1 << 20;
 /// S3 Standard in us-east-1, 2026.
 const STORAGE_DOLLARS_PER_GB_MONTH: f64 = 0.023;
 
-/// The tier, and what it was opened with.
-pub struct TierAdmin {
+/// The tier, and what it was opened with. No method blocks its thread.
+pub struct ColdAdmin {
     /// The tier.
     pub tier: ColdTier,
     /// The bucket.
@@ -44,28 +44,29 @@ pub struct TierAdmin {
     pub clock: Clock,
 }
 
-fn record_of(fetched: Fetched) -> Option<ColdRecord> {
-    match fetched {
-        Fetched::Hit(entry) => Some(ColdRecord {
-            writer: WriterId::new(entry.facts.writer),
-            flags: entry.facts.flags,
-            value_len: entry.value.len() as u64,
-        }),
-        _ => None,
+/// The newest record of a key by the local index.
+pub(in crate::admin) struct ColdCopy {
+    /// What the index knows of it.
+    pub entry: IndexEntry,
+    /// Where it is. None: a tombstone that is not in the bucket yet.
+    pub segment: Option<SegmentName>,
+    /// What the record says, unless it is long or cannot be read now.
+    pub record: Option<ColdEntry>,
+}
+
+/// Why the cold tier does not answer, in a sentence for the operator.
+fn status_of(error: &ColdError) -> Status {
+    match error {
+        ColdError::Store(store) if store.kind == StoreErrorKind::NotFound => {
+            Status::not_found("the bucket has no such segment")
+        }
+        ColdError::Segment { .. } | ColdError::Checkpoint(_) => Status::data_loss(chain(error)),
+        _ => Status::unavailable(chain(error)),
     }
 }
 
-impl From<TierError> for ColdError {
-    fn from(error: TierError) -> Self {
-        let text = chain(&error);
-        match &error {
-            TierError::Store(store) if store.kind == StoreErrorKind::NotFound => {
-                Self::NotFound("the bucket has no such segment".to_owned())
-            }
-            TierError::Segment { .. } | TierError::Checkpoint(_) => Self::Damaged(text),
-            _ => Self::Unavailable(text),
-        }
-    }
+fn no_segment(name: &SegmentName) -> Status {
+    Status::not_found(format!("the bucket has no segment `{}`", name.short()))
 }
 
 /// An error with its causes.
@@ -83,14 +84,14 @@ fn chain(error: &dyn Error) -> String {
 /// Runs what blocks for a moment.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, ColdError> {
+) -> Result<T, Status> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|_| ColdError::Unavailable("the work panicked; the log has more".to_owned()))
+    done.map_err(|_| Status::unavailable("the work panicked; the log has more"))
 }
 
-fn segment_name(text: &str) -> Result<SegmentName, ColdError> {
+fn segment_name(text: &str) -> Result<SegmentName, Status> {
     SegmentName::parse_short(text).ok_or_else(|| {
-        ColdError::Invalid(format!(
+        Status::invalid_argument(format!(
             "`{text}` is not REGION/WRITER/SEQUENCE, as `fonnctl cold ls` shows it"
         ))
     })
@@ -192,7 +193,7 @@ fn index_finding(status: &TierStatus) -> Finding {
     }
 }
 
-impl TierAdmin {
+impl ColdAdmin {
     fn cost(&self, stored_bytes: u64) -> Cost {
         let meter = &self.bucket.meter;
         let mut cost = Cost {
@@ -221,75 +222,71 @@ impl TierAdmin {
         }
         cost
     }
-}
 
-impl ColdAdmin for TierAdmin {
-    fn status(&self) -> BoxFuture<'_, ColdStatus> {
-        Box::pin(async {
-            let tier = self.tier.clone();
-            let known = blocking(move || (tier.status(), tier.is_failing())).await;
-            let head = ColdStatus {
-                url: self.location.to_string(),
-                region: self.region.clone(),
-                ..ColdStatus::default()
-            };
-            match known {
-                Err(error) => ColdStatus {
-                    trouble: error.to_string(),
-                    ..head
-                },
-                Ok((status, is_failing)) => ColdStatus {
-                    ready: status.ready,
-                    trouble: trouble(&status, is_failing),
-                    segments: status.segments,
-                    stored_bytes: status.bytes,
-                    budget_bytes: status.budget_bytes.unwrap_or(0),
-                    entries: status.entries,
-                    live_bytes: status.live_bytes,
-                    lag: Some(SpillLag {
-                        age_ms: u64::try_from(status.backlog_age.as_millis()).unwrap_or(u64::MAX),
-                        entries: status.backlog.entries,
-                        bytes: status.backlog.bytes,
-                    }),
-                    cost: Some(self.cost(status.bytes)),
-                    ..head
-                },
-            }
-        })
+    /// How full it is, how far it lags behind, what it has cost. No request to the bucket.
+    pub async fn status(&self) -> ColdStatus {
+        let tier = self.tier.clone();
+        let known = blocking(move || (tier.status(), tier.is_failing())).await;
+        let head = ColdStatus {
+            url: self.location.to_string(),
+            region: self.region.clone(),
+            ..ColdStatus::default()
+        };
+        match known {
+            Err(error) => ColdStatus {
+                trouble: error.message().to_owned(),
+                ..head
+            },
+            Ok((status, is_failing)) => ColdStatus {
+                ready: status.ready,
+                trouble: trouble(&status, is_failing),
+                segments: status.segments,
+                stored_bytes: status.bytes,
+                budget_bytes: status.budget_bytes.unwrap_or(0),
+                entries: status.entries,
+                live_bytes: status.live_bytes,
+                lag: Some(SpillLag {
+                    age_ms: u64::try_from(status.backlog_age.as_millis()).unwrap_or(u64::MAX),
+                    entries: status.backlog.entries,
+                    bytes: status.backlog.bytes,
+                }),
+                cost: Some(self.cost(status.bytes)),
+                ..head
+            },
+        }
     }
 
-    fn find(
+    /// The newest record of a key by the local index. One request to the bucket.
+    pub(in crate::admin) async fn find(
         &self,
         space: Space,
         key: Vec<u8>,
-    ) -> BoxFuture<'_, Result<Option<ColdLocation>, ColdError>> {
-        Box::pin(async move {
-            let (tier, sought) = (self.tier.clone(), key.clone());
-            let look = move || (tier.locate(space.0, &sought), tier.find(space.0, &sought));
-            let (located, found) = blocking(look).await?;
-            let Some((entry, segment)) = located? else {
-                return Ok(None);
-            };
-            let record = match found {
-                Found::At(location) if location.len_bytes() <= RECORD_LEN_MAX => {
-                    record_of(self.tier.fetch(space.0, &key, &location).await.0)
-                }
-                _ => None,
-            };
-            Ok(Some(ColdLocation {
-                // A tombstone that is not in the bucket yet.
-                segment: segment.map_or_else(|| "none yet".to_owned(), |name| name.short()),
-                offset: entry.offset,
-                length: u64::from(entry.len),
-                version: entry.at,
-                expires_at_ms: entry.expires_at_ms,
-                tombstone: entry.tombstone,
-                record,
-            }))
-        })
+    ) -> Result<Option<ColdCopy>, Status> {
+        let (tier, sought) = (self.tier.clone(), key.clone());
+        let look = move || (tier.locate(space.0, &sought), tier.find(space.0, &sought));
+        let (located, found) = blocking(look).await?;
+        let Some((entry, segment)) = located.map_err(|error| status_of(&error))? else {
+            return Ok(None);
+        };
+        let fetched = match found {
+            Found::At(location) if location.len_bytes() <= RECORD_LEN_MAX => {
+                Some(self.tier.fetch(space.0, &key, &location).await.0)
+            }
+            _ => None,
+        };
+        let record = match fetched {
+            Some(Fetched::Hit(record)) => Some(record),
+            _ => None,
+        };
+        Ok(Some(ColdCopy {
+            entry,
+            segment,
+            record,
+        }))
     }
 
-    fn doctor(&self) -> News<Finding> {
+    /// Examines the bucket; a finding for each check.
+    pub(super) fn doctor(&self) -> News<Finding> {
         let (store, clock) = (self.bucket.without_retries.clone(), self.clock.clone());
         let tier = self.tier.clone();
         news(move |teller| async move {
@@ -319,88 +316,84 @@ impl ColdAdmin for TierAdmin {
         })
     }
 
-    fn segments(
+    /// Segments that the index knows, in the order of their names. A page has at most
+    /// `page_size` of them.
+    pub(super) fn segments(
         &self,
-        query: v1::ListSegmentsRequest,
-    ) -> BoxFuture<'_, Result<v1::ListSegmentsResponse, ColdError>> {
-        Box::pin(async move {
-            let after = match query.page_token.as_str() {
-                "" => None,
-                token => Some(segment_name(token)?),
-            };
-            let is_wanted = |name: &SegmentName| {
-                (query.region.is_empty() || name.region.as_str() == query.region)
-                    && after.as_ref().is_none_or(|after| name > after)
-            };
-            let all = self.tier.list().into_iter();
-            let mut wanted = all.filter(|facts| is_wanted(&facts.name)).peekable();
-            let limit = query.page_size as usize;
-            let segments: Vec<Segment> = wanted.by_ref().take(limit).map(segment).collect();
-            let next_page_token = match (segments.last(), wanted.peek()) {
-                (Some(last), Some(_)) => last.name.clone(),
-                _ => String::new(),
-            };
-            Ok(v1::ListSegmentsResponse {
-                segments,
-                next_page_token,
-            })
+        query: &v1::ListSegmentsRequest,
+    ) -> Result<v1::ListSegmentsResponse, Status> {
+        let after = match query.page_token.as_str() {
+            "" => None,
+            token => Some(segment_name(token)?),
+        };
+        let is_wanted = |name: &SegmentName| {
+            (query.region.is_empty() || name.region.as_str() == query.region)
+                && after.as_ref().is_none_or(|after| name > after)
+        };
+        let all = self.tier.list().into_iter();
+        let mut wanted = all.filter(|facts| is_wanted(&facts.name)).peekable();
+        let limit = query.page_size as usize;
+        let segments: Vec<Segment> = wanted.by_ref().take(limit).map(segment).collect();
+        let next_page_token = match (segments.last(), wanted.peek()) {
+            (Some(last), Some(_)) => last.name.clone(),
+            _ => String::new(),
+        };
+        Ok(v1::ListSegmentsResponse {
+            segments,
+            next_page_token,
         })
     }
 
-    fn inspect(
+    /// Header and footer of a segment, read from the bucket. A page has at most `page_size`
+    /// entries.
+    pub(super) async fn inspect(
         &self,
-        query: v1::InspectSegmentRequest,
-    ) -> BoxFuture<'_, Result<v1::InspectSegmentResponse, ColdError>> {
-        Box::pin(async move {
-            let name = segment_name(&query.name)?;
-            let start: usize = match query.page_token.as_str() {
-                "" => 0,
-                token => token
-                    .parse()
-                    .map_err(|_| ColdError::Invalid("this is no page token".to_owned()))?,
-            };
-            let found =
-                self.tier
-                    .inspect(&name)
-                    .await
-                    .map_err(|error| match ColdError::from(error) {
-                        ColdError::NotFound(_) => ColdError::NotFound(format!(
-                            "the bucket has no segment `{}`",
-                            name.short()
-                        )),
-                        other => other,
-                    })?;
-            let records = found.entries.len();
-            let limit = query.page_size as usize;
-            let end = start.saturating_add(limit);
-            let part = found.entries.into_iter().skip(start).take(limit);
-            let entries = part.map(|(entry, current)| SegmentEntry {
-                key: entry.key.into_vec(),
-                namespace: namespace_name(Space(entry.space)),
-                database: Space(entry.space).database().into(),
-                offset: entry.offset,
-                length: u64::from(entry.len),
-                version: entry.at,
-                expires_at_ms: entry.expires_at_ms,
-                tombstone: entry.tombstone,
-                current,
-            });
-            let mut known = self.tier.list().into_iter();
-            Ok(v1::InspectSegmentResponse {
-                segment: known.find(|facts| facts.name == name).map(segment),
-                format_version: FORMAT,
-                footer_bytes: found.footer_len,
-                records: records as u64,
-                entries: entries.collect(),
-                next_page_token: match end < records {
-                    true => end.to_string(),
-                    false => String::new(),
-                },
-            })
+        query: &v1::InspectSegmentRequest,
+    ) -> Result<v1::InspectSegmentResponse, Status> {
+        let name = segment_name(&query.name)?;
+        let start: usize = match query.page_token.as_str() {
+            "" => 0,
+            token => token
+                .parse()
+                .map_err(|_| Status::invalid_argument("this is no page token"))?,
+        };
+        let found = self.tier.inspect(&name).await;
+        let found = found.map_err(|error| match &error {
+            ColdError::Store(store) if store.kind == StoreErrorKind::NotFound => no_segment(&name),
+            other => status_of(other),
+        })?;
+        let records = found.entries.len();
+        let limit = query.page_size as usize;
+        let end = start.saturating_add(limit);
+        let part = found.entries.into_iter().skip(start).take(limit);
+        let entries = part.map(|(entry, current)| SegmentEntry {
+            key: entry.key.into_vec(),
+            namespace: namespace_name(Space(entry.space)),
+            database: Space(entry.space).database().into(),
+            offset: entry.offset,
+            length: u64::from(entry.len),
+            version: entry.at,
+            expires_at_ms: entry.expires_at_ms,
+            tombstone: entry.tombstone,
+            current,
+        });
+        let mut known = self.tier.list().into_iter();
+        Ok(v1::InspectSegmentResponse {
+            segment: known.find(|facts| facts.name == name).map(segment),
+            format_version: FORMAT,
+            footer_bytes: found.footer_len,
+            records: records as u64,
+            entries: entries.collect(),
+            next_page_token: match end < records {
+                true => end.to_string(),
+                false => String::new(),
+            },
         })
     }
 
-    fn verify(&self, segment: Option<String>) -> News<Result<VerifyEvent, ColdError>> {
+    /// Reads a segment, or all, in full and checks every record. The last news is the last
+    /// progress.
+    pub(super) fn verify(&self, segment: Option<String>) -> News<Result<VerifyEvent, Status>> {
         let tier = self.tier.clone();
         news(move |teller| async move {
             if let Err(error) = verify(&tier, segment, &teller).await {
@@ -410,7 +403,9 @@ impl ColdAdmin for TierAdmin {
         })
     }
 
-    fn rebuild(&self) -> News<Result<v1::RebuildProgress, ColdError>> {
+    /// Merges everything in the bucket into the index again. Dropped before its end, what was
+    /// merged stays.
+    pub(super) fn rebuild(&self) -> News<Result<v1::RebuildProgress, Status>> {
         let (tier, meter) = (self.tier.clone(), self.bucket.meter.clone());
         news(move |teller| async move {
             let read = move || meter.of(Operation::GetSuffix).received_bytes;
@@ -432,7 +427,7 @@ impl ColdAdmin for TierAdmin {
             let rebuilt = tier.rebuild(&mut tell).await;
             let end = match rebuilt {
                 Ok(()) => Ok(progress("done", last, last)),
-                Err(error) => Err(error.into()),
+                Err(error) => Err(status_of(&error)),
             };
             let _ = teller.send(end).await;
         })
@@ -443,8 +438,8 @@ impl ColdAdmin for TierAdmin {
 async fn verify(
     tier: &ColdTier,
     segment: Option<String>,
-    teller: &Teller<Result<VerifyEvent, ColdError>>,
-) -> Result<(), ColdError> {
+    teller: &Teller<Result<VerifyEvent, Status>>,
+) -> Result<(), Status> {
     let mut progress = VerifyProgress::default();
     let tell = async |news: VerifyEvent| {
         // The caller is gone: the stream that drives this is dropped too.
@@ -466,7 +461,7 @@ async fn verify(
             vec![(name, size)]
         }
         None => {
-            let compared = tier.compare().await?;
+            let compared = tier.compare().await.map_err(|error| status_of(&error))?;
             for name in &compared.missing {
                 progress.damages += 1;
                 let text = "the index leads to it, and it is not in the bucket; `fonnctl cold \
@@ -480,10 +475,10 @@ async fn verify(
     progress.bytes_total = listed.iter().map(|(_, size)| size).sum();
     tell(VerifyEvent::Progress(progress)).await;
     for (name, _) in &listed {
-        let Some(check) = tier.verify_segment(name).await? else {
+        let checked = tier.verify_segment(name).await;
+        let Some(check) = checked.map_err(|error| status_of(&error))? else {
             if segment.is_some() {
-                let text = format!("the bucket has no segment `{}`", name.short());
-                return Err(ColdError::NotFound(text));
+                return Err(no_segment(name));
             }
             // Collected since it was listed.
             progress.segments_total -= 1;

@@ -50,7 +50,7 @@ pub(super) async fn guarded() -> Rig {
     std::fs::write(file.path(), rows.concat()).unwrap();
     let users = Authenticator::new(Directory::load(file.path()).unwrap()).unwrap();
     let rig = Rig::guarded(true, Some(Arc::new(users))).await;
-    rig.open_store(None);
+    rig.open_store();
     rig
 }
 

@@ -27,7 +27,7 @@ async fn settings_are_told_before_the_store_is_open() {
 
 #[tokio::test]
 async fn a_codec_that_an_admin_set_is_told_with_its_origin() {
-    let rig = Rig::open(None).await;
+    let rig = Rig::open().await;
     let request = SetCodecRequest {
         level: "fresh".to_owned(),
         codec: "zstd:1".to_owned(),

@@ -37,7 +37,7 @@ async fn next(stream: &mut Streaming<WatchResponse>) -> WatchResponse {
 
 #[tokio::test]
 async fn a_reader_gets_the_past_and_then_what_changes() {
-    let rig = Rig::open(None).await;
+    let rig = Rig::open().await;
     let gets = counter(&rig.metrics, "fonn_gets_total");
     rig.metrics
         .on_scrape(|snapshot| snapshot.gauge("fonn_still", "Still.", &[], 5.0));
@@ -80,7 +80,7 @@ async fn a_reader_gets_the_past_and_then_what_changes() {
 
 #[tokio::test]
 async fn a_reader_that_wants_no_past_gets_none() {
-    let rig = Rig::open(None).await;
+    let rig = Rig::open().await;
     let clock = fonn_base::clock::ManualClock::new(1_000_000);
     let events = Events::new(clock.clock(), 10);
     let telemetry = Telemetry::new(clock.clock(), Metrics::new(), rig.readiness.clone(), events);
@@ -109,7 +109,7 @@ async fn a_reader_that_wants_no_past_gets_none() {
 
 #[tokio::test]
 async fn what_an_operator_changes_is_told_at_once() {
-    let rig = Rig::open(None).await;
+    let rig = Rig::open().await;
     let mut client = rig.telemetry().await;
     let mut stream = client.watch(HOUR).await.unwrap().into_inner();
     let change = SetCodecRequest {
@@ -137,7 +137,7 @@ async fn what_an_operator_changes_is_told_at_once() {
 
 #[tokio::test]
 async fn a_deleted_key_is_gone_from_all_tiers_and_is_not_named() {
-    let rig = Rig::open(None).await;
+    let rig = Rig::open().await;
     let space = Space(0);
     rig.set(space, b"secret-key", b"value", ExpirySpec::Never)
         .await;

@@ -2,15 +2,15 @@
 
 use std::time::Instant;
 
-use fonn_auth::namespace_number;
+use fonn_auth::{Namespace, namespace_number};
 use fonn_base::random::SplitMix64;
+use fonn_base::size::ByteCount;
 use fonn_proto::grpc::v1::{WarmEnd, WarmRequest, WarmResponse};
 use tonic::{Code, Status, Streaming};
 
 use super::super::warm::AT_ONCE;
 use super::logins::guarded;
 use super::*;
-use crate::namespaces::Known;
 
 const SPACE: Space = Space(0);
 
@@ -93,7 +93,7 @@ fn slow() -> WarmRequest {
 
 #[tokio::test]
 async fn a_lost_client_ends_the_warming_and_the_next_may_begin() {
-    let rig = Rig::open(None).await;
+    let rig = Rig::open().await;
     rig.fill(SPACE, COUNT, &noise(2 * KIB)).await;
     rig.cool().await;
     let before = Arc::strong_count(&rig.engine);
@@ -122,7 +122,7 @@ async fn a_lost_client_ends_the_warming_and_the_next_may_begin() {
 
 #[tokio::test]
 async fn a_second_warming_is_refused_while_one_goes_on() {
-    let rig = Rig::open(None).await;
+    let rig = Rig::open().await;
     rig.fill(SPACE, COUNT, &noise(2 * KIB)).await;
     rig.cool().await;
     let mut news = rig.warm(slow()).await.unwrap();
@@ -141,7 +141,7 @@ async fn a_second_warming_is_refused_while_one_goes_on() {
 async fn warming_takes_the_newest_that_ram_has_room_for_and_evicts_nothing() {
     // As much on disk as in RAM; and next to nothing on disk.
     for value in [noise(64 * KIB), vec![b'v'; 64 * KIB]] {
-        let rig = Rig::open(None).await;
+        let rig = Rig::open().await;
         rig.engine.ram().set_budget(4 << 20);
         rig.fill(SPACE, 100, &value).await;
         rig.cool().await;
@@ -170,16 +170,18 @@ async fn warming_stays_within_the_quota_of_a_namespace_and_goes_on_with_others()
     rig.fill(other, 10, &[b'v'; 64 * KIB]).await;
     rig.fill(limited, 60, &[b'v'; 64 * KIB]).await;
     rig.cool().await;
-    let known = |name: &str, number, quota| Known {
-        name: name.into(),
-        number,
-        quota,
-        base: None,
-        is_write_once: false,
-        ttl_ms_max: None,
+    let known = |name: &str, number, quota| {
+        Arc::new(Namespace {
+            name: name.into(),
+            number,
+            base: None,
+            quota,
+            is_write_once: false,
+            ttl: None,
+        })
     };
     let namespaces = [
-        known("main", main, Some(1 << 20)),
+        known("main", main, Some(ByteCount::mib(1))),
         known("pull", pull, None),
     ];
     rig.engine.namespaces().set(namespaces);
