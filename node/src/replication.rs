@@ -53,6 +53,7 @@ use tokio::sync::oneshot;
 
 use self::copying::Removal;
 pub use self::execute::Later;
+pub(crate) use self::flushes::Flush;
 use self::inbox::Inbox;
 use self::metrics::{Event, Events};
 use self::rights::RightsTable;

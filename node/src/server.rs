@@ -14,9 +14,9 @@ use std::sync::Arc;
 
 use fonn_auth::Authenticator;
 use fonn_base::entry::Space;
-use fonn_forward::{Again, Came, Hidden};
+use fonn_forward::{Again, Came};
 use fonn_proto::peer::hello::{Hello, Rejection};
-use fonn_proto::peer::{FlushesBuilder, Reply, Request};
+use fonn_proto::peer::{Reply, Request};
 use fonn_proto::request::ServerOutcome;
 use fonn_proto::{
     Base, Command, Failure, Get, Moved, Outcome, Redirects, ServerCommand, placement,
@@ -24,7 +24,7 @@ use fonn_proto::{
 use fonn_server::{Budget, Client, Event, Execution, Job, Service};
 
 use crate::engine::{Acks, Engine, Moment};
-use crate::replication::{Later, PageAnswer, Replication};
+use crate::replication::{Flush, Later, PageAnswer, Replication};
 use crate::stats::Counter;
 use fonn_membership::view::Views;
 
@@ -297,8 +297,7 @@ impl Service for Tiers {
                 word(&Reply::Applied);
             }
             (Request::Flushes, _) => {
-                let flushes: FlushesBuilder = self.engine.known_flushes().into_iter().collect();
-                word(&Reply::Flushes(flushes.flushes()));
+                word(&Reply::Flushes(self.engine.known_flushes()));
             }
             (
                 Request::Flush {
@@ -308,8 +307,12 @@ impl Service for Tiers {
                 },
                 Some(replication),
             ) => {
-                let hidden = Hidden::of(space, *all_databases, *purge);
-                match replication.flush_own(&self.engine, &hidden, *cutoff).await {
+                let flush = Flush {
+                    space,
+                    all_databases: *all_databases,
+                    purge: *purge,
+                };
+                match replication.flush_own(&self.engine, &flush, *cutoff).await {
                     Ok(cutoff) => word(&Reply::Version(cutoff)),
                     Err(Failure::Busy) => word(&Reply::WrongOwner),
                     Err(failure) => word(&Reply::Outcome(Outcome::Failed(failure))),

@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use fonn_base::clock::Clock;
-use fonn_forward::{Flush, Target};
 use fonn_proto::request::{ServerOutcome, StatsKind};
 use fonn_proto::{Batch, Failure, ServerCommand, Space, WriterId};
 use fonn_server::{Client, KEYS_PAGE, KeyGatherer, all_immutable};
@@ -116,19 +115,28 @@ async fn ask_all(router: &Router, space: Space, command: &ServerCommand<'_>) -> 
     join_all(asked).await
 }
 
-/// Flushes all members, again if one of them has applied a newer map: it may name others. One
-/// that does not answer may have fallen a moment ago, and is not asked by the next map.
+/// Has one of the members flush all of them. If it goes by a newer map, or does not answer, the
+/// next one is asked: the first may have fallen a moment ago. Each member notes a flush with a
+/// delay, and they do it together at its time.
 async fn flush(router: &Router, space: Space, command: &ServerCommand<'_>) -> ServerOutcome {
     let deadline = Instant::now() + router.forwarder().timeout();
+    let mut tries = 0;
     loop {
         let done = match command {
-            ServerCommand::Flush {
-                all_databases,
-                delay_s: 0,
-            } => flush_now(router, Flush::new(space, *all_databases, deadline)).await,
-            // At its time members do that among themselves.
+            ServerCommand::Flush { delay_s: 0, .. } => {
+                let left = deadline.saturating_duration_since(Instant::now());
+                let members = router.forwarder().upstreams().all();
+                match members.iter().cycle().nth(tries) {
+                    Some((_, member)) => {
+                        let place = (space, WriterId::NONE);
+                        member.ask(place, 0, command, left).await
+                    }
+                    None => ServerOutcome::Failed(Failure::Unavailable),
+                }
+            }
             _ => all_done(&ask_all(router, space, command).await),
         };
+        tries += 1;
         let may_pass = matches!(
             done,
             ServerOutcome::Failed(Failure::Busy | Failure::Unavailable)
@@ -137,23 +145,6 @@ async fn flush(router: &Router, space: Space, command: &ServerCommand<'_>) -> Se
             return done;
         }
         tokio::time::sleep(RETRY).await;
-    }
-}
-
-/// One try to flush all members.
-async fn flush_now(router: &Router, flush: Flush) -> ServerOutcome {
-    let all = router.forwarder().upstreams().all().into_iter();
-    let members: Vec<Target> = all.map(|(_, target)| target).collect();
-    if members.is_empty() {
-        return ServerOutcome::Failed(Failure::Unavailable);
-    }
-    let flushed = match flush.begin(&members).await {
-        Ok(cutoff) => flush.end(&members, cutoff).await,
-        Err(failure) => Err(failure),
-    };
-    match flushed {
-        Ok(()) => ServerOutcome::Done,
-        Err(failure) => ServerOutcome::Failed(failure),
     }
 }
 

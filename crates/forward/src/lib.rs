@@ -5,7 +5,6 @@
 //! map up to date: [`Map::offer`].
 
 mod budget;
-mod flush;
 mod forward;
 mod map;
 mod server;
@@ -14,7 +13,6 @@ mod topology;
 mod upstream;
 mod writers;
 
-pub use flush::{Flush, Hidden};
 pub use forward::{Again, Came, Forwarded, Forwarder, envelope, is_repeatable};
 pub use map::Map;
 pub use stats::{Event, Events};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fonn_auth::{Authenticator, WriterNames};
 use fonn_proto::Space;
-use fonn_proto::peer::{Reply, Request, WriterNamesBuilder};
+use fonn_proto::peer::{Reply, Request};
 
 use super::forward::envelope;
 use super::upstream::{Target, Upstreams};
@@ -20,6 +20,9 @@ const RETRY: Duration = Duration::from_secs(2);
 
 /// Names of one request, at most.
 const NAMES_MAX: usize = 256;
+
+/// Bytes of the names of one request, at most: more than the longest name has.
+const NAMES_LEN_MAX: usize = 32 * 1024;
 
 /// Tells each member each name once, for ever.
 pub async fn tell_writers<'u>(users: Arc<Authenticator>, upstreams: impl Fn() -> &'u Upstreams) {
@@ -64,17 +67,20 @@ async fn tell(writers: &WriterNames, target: &Target, position: &mut u64) -> boo
         if names.is_empty() {
             return true;
         }
-        let mut builder = WriterNamesBuilder::default();
-        let taken = names.iter().take_while(|name| builder.push(name)).count();
+        let mut len = 0;
+        let taken = names.iter().take_while(|name| {
+            len += name.len();
+            len <= NAMES_LEN_MAX
+        });
+        let taken: Vec<&str> = taken.map(|name| &**name).collect();
         // What was forgotten meanwhile is before the first of them.
         let begin = end - names.len() as u64;
-        let request = Request::Writers {
-            names: builder.names(),
-        };
+        let end = begin + taken.len() as u64;
+        let request = Request::Writers { names: taken };
         let envelope = envelope(0, Space::default(), target.epoch);
         let call = target.client.call(&request, envelope, None, ANSWER_TIMEOUT);
         match call.await.as_ref().map(|answer| answer.reply()) {
-            Ok(Ok(Reply::Applied)) => *position = begin + taken as u64,
+            Ok(Ok(Reply::Applied)) => *position = end,
             _ => return false,
         }
     }

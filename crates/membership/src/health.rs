@@ -59,7 +59,10 @@ pub(super) async fn ask(participant: Arc<Participant>) {
                     continue;
                 };
                 waiting.remove(&raft_id);
-                if answered {
+                // A member that is to be removed is taken for one that does not answer.
+                let state = participant.state();
+                let is_leaving = state.by_raft_id(raft_id).is_some_and(Member::is_leaving);
+                if answered && !is_leaving {
                     participant.detector.lock().answered(raft_id, Instant::now());
                 }
             }
@@ -87,9 +90,10 @@ async fn ping(participant: Arc<Participant>, raft_id: RaftId, address: String) -
         // Only now: a member that is not failing any more is down in it.
         let state = participant.state();
         let member = state.by_raft_id(raft_id);
-        let is_down = member.is_none_or(Member::is_down);
-        let granted = role.promises().then(|| grants.granted(raft_id, is_down));
-        let since = member.map_or(state.epoch, |it| it.since);
+        let gets_leases = member.is_some_and(Member::gets_leases);
+        let granted = role.promises() && gets_leases;
+        let granted = granted.then(|| grants.granted(raft_id));
+        let since = member.map_or(state.epoch, |it| it.sync.since.0);
         (since, grants.question(), granted.unwrap_or(0))
     };
     let request = PingRequest {
@@ -135,22 +139,18 @@ pub(super) async fn decide(participant: Arc<Participant>) {
         }
         // One after the other: a member that is named later may be heard again meanwhile.
         while let Some(change) = next_change(&participant) {
-            tracing::info!(?change, "a member does not answer");
+            tracing::info!(?change, "a member does not answer, or is to be removed");
             let Change::Down(raft_id) = change else {
                 break;
             };
-            match participant.propose_here(change, CHANGE_DEADLINE).await {
-                // It may be agreed on yet: nothing is promised until it is seen.
-                Err(error @ ChangeError::Unavailable(_)) => {
-                    tracing::warn!(%error, "the state of a member is not agreed on; trying again");
-                    break;
-                }
-                Err(error) => {
-                    participant.grants.lock().settle(raft_id);
-                    tracing::warn!(%error, "the state of a member is not agreed on; trying again");
-                    break;
-                }
-                Ok(_) => participant.grants.lock().settle(raft_id),
+            let proposed = participant.propose_here(change, CHANGE_DEADLINE).await;
+            // One that is not refused may be agreed on yet: nothing is promised until it is seen.
+            if !matches!(proposed, Err(ChangeError::Unavailable(_))) {
+                participant.grants.lock().settle(raft_id);
+            }
+            if let Err(error) = proposed {
+                tracing::warn!(%error, "the state of a member is not agreed on; trying again");
+                break;
             }
         }
     }
@@ -158,6 +158,12 @@ pub(super) async fn decide(participant: Arc<Participant>) {
 
 fn next_change(participant: &Participant) -> Option<Change> {
     let state = participant.state();
+    let own = state.by_raft_id(participant.raft_id());
+    let leaves = own.is_some_and(|own| own.is_leaving() && !own.is_down());
+    let left = || participant.lease.lock().left(u64::MAX, Instant::now());
+    if leaves && left().is_zero() {
+        return Some(Change::Down(participant.raft_id()));
+    }
     let mut detector = participant.detector.lock();
     let mut grants = participant.grants.lock();
     let watched = (&mut *detector, &mut *grants);

@@ -43,7 +43,7 @@ impl Identity {
         let path = dir.join("identity");
         let io = FileError::io(&path);
         std::fs::create_dir_all(dir).map_err(&io)?;
-        // Hashes of passwords are in log and snapshot.
+        // Hashes of passwords are in the journal.
         std::fs::set_permissions(dir, Permissions::from_mode(0o700)).map_err(&io)?;
         let lock = File::create(dir.join("lock")).map_err(&io)?;
         match lock.try_lock() {

@@ -1,26 +1,28 @@
-//! The file that raft's log and vote are in.
+//! The file that raft's log, its vote and the last snapshot of the state are in.
 //!
 //! Records are only appended; each is on disk before it is acknowledged. Little endian:
 //!
 //! | offset | size | meaning |
 //! | --- | --- | --- |
-//! | 0 | 8 | `FONNRJ01`, once at the start of the file |
+//! | 0 | 8 | `FONNRJ02`, once at the start of the file |
 //! | 0 | 2 | `0xF0 0x9D`, the start of a record |
 //! | 2 | 4 | CRC32C of all that follows |
 //! | 6 | 4 | length of the payload in bytes, at most [`PAYLOAD_LEN_MAX`] |
 //! | 10 | 8 | bytes of the file that were surely on disk when the record was written |
 //! | 18 | 1 | kind, see [`Record`] |
-//! | 19 | – | payload, JSON |
+//! | 19 | – | payload, JSON; of a snapshot: what it covers, a line feed, and the state |
 //!
 //! Invariant: what was acknowledged is read again or the journal does not open. What a crash left
 //! behind the last acknowledged record was never acknowledged, in whatever order its pages
 //! reached the disk, and is cut off. Damage that a later record knows to have been on disk is an
 //! error, since a participant that forgot what it promised may break the agreement of the others.
+//! A snapshot is known to have been on disk by the record that purges what it covers.
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -32,16 +34,21 @@ use fonn_base::file;
 use fonn_codec::checksum;
 
 use super::file_error::FileError;
-use super::types::{Entry, LogId, Vote};
+use super::types::{Entry, LogId, SnapshotMeta, Vote};
 
-const NAME: &str = "journal";
-const MAGIC: &[u8; 8] = b"FONNRJ01";
+pub(super) const NAME: &str = "journal";
+const MAGIC: &[u8; 8] = b"FONNRJ02";
 const MARK: [u8; 2] = [0xF0, 0x9D];
 const HEADER_LEN: usize = 19;
-/// Longest payload of a record, in bytes: more than the largest change takes.
-pub(super) const PAYLOAD_LEN_MAX: usize = 1 << 20;
-/// Longest change, in bytes of JSON: with its position it fits into a record.
-pub(super) const CHANGE_LEN_MAX: usize = PAYLOAD_LEN_MAX - 1024;
+/// Longest state in a snapshot, in bytes of JSON. The bounds of the state keep it below.
+pub(super) const SNAPSHOT_LEN_MAX: usize = 64 << 20;
+/// Longest change, in bytes of JSON.
+pub(super) const CHANGE_LEN_MAX: usize = (1 << 20) - 1024;
+/// Longest payload of a record, in bytes: a snapshot with what it covers.
+pub(super) const PAYLOAD_LEN_MAX: usize = SNAPSHOT_LEN_MAX + (1 << 20);
+/// In a journal that is written anew, all of it is on disk before it takes the place of the last
+/// one.
+const WHOLE: u64 = u64::MAX;
 /// A journal longer than this is written anew when entries are purged from it.
 const REWRITE_LEN: u64 = 1 << 20;
 
@@ -58,6 +65,29 @@ pub(super) enum Record {
     Purge(LogId),
     /// 5: the entries up to this one hold for good.
     Committed(LogId),
+    /// 6: a snapshot, which replaces one that covers no more.
+    Snapshot(StoredSnapshot),
+}
+
+/// A snapshot of the state as it is stored.
+#[derive(Clone, PartialEq)]
+pub(super) struct StoredSnapshot {
+    /// What it covers.
+    pub(super) meta: SnapshotMeta,
+    /// The [`State`](super::state::State), JSON.
+    pub(super) state: Vec<u8>,
+}
+
+/// Without the state, which has hashes of passwords.
+impl fmt::Debug for StoredSnapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let len = self.state.len();
+        write!(
+            f,
+            "StoredSnapshot {{ meta: {:?}, state: {len} B }}",
+            self.meta
+        )
+    }
 }
 
 /// What all records together say.
@@ -66,6 +96,7 @@ pub(super) struct Contents {
     pub(super) vote: Option<Vote>,
     pub(super) committed: Option<LogId>,
     pub(super) purged: Option<LogId>,
+    pub(super) snapshot: Option<StoredSnapshot>,
     pub(super) entries: BTreeMap<u64, Entry>,
 }
 
@@ -103,6 +134,15 @@ impl Contents {
                 self.purged = Some(log_id);
             }
             Record::Entry(entry) => drop(self.entries.insert(entry.log_id.index, entry)),
+            Record::Snapshot(new) => {
+                // One that is built beside another that is installed may have the older state, and
+                // come last. The log behind the newer one is gone.
+                let covers = |it: &StoredSnapshot| it.meta.last_log_id;
+                let known = self.snapshot.as_ref();
+                if known.is_none_or(|known| covers(known) <= covers(&new)) {
+                    self.snapshot = Some(new);
+                }
+            }
         }
     }
 }
@@ -213,13 +253,14 @@ impl Journal {
     fn rewrite(&mut self, contents: &Contents) -> Result<(), FileError> {
         let mut bytes = MAGIC.to_vec();
         let head = [
+            contents.snapshot.clone().map(Record::Snapshot),
             contents.vote.map(Record::Vote),
             contents.purged.map(Record::Purge),
         ];
         let entries = contents.entries.values().cloned().map(Record::Entry);
         let tail = contents.committed.map(Record::Committed);
         for record in head.into_iter().flatten().chain(entries).chain(tail) {
-            encode(&record, 0, &mut bytes)?;
+            encode(&record, WHOLE, &mut bytes)?;
         }
         let replaced = file::replace(&self.path, &bytes).and_then(|mut file| {
             self.len = file.seek(SeekFrom::End(0))?;
@@ -239,6 +280,9 @@ fn encode(record: &Record, durable_len: u64, out: &mut Vec<u8>) -> Result<(), Fi
         Record::Truncate(index) => (3, json(index)),
         Record::Purge(log_id) => (4, json(log_id)),
         Record::Committed(log_id) => (5, json(log_id)),
+        Record::Snapshot(StoredSnapshot { meta, state }) => {
+            (6, [&json(meta)[..], b"\n", state].concat())
+        }
     };
     if payload.len() > PAYLOAD_LEN_MAX {
         return Err(FileError::TooLong { len: payload.len() });
@@ -301,6 +345,14 @@ fn decode(kind: u8, payload: &[u8]) -> Option<Record> {
         3 => Record::Truncate(from(payload)?),
         4 => Record::Purge(from(payload)?),
         5 => Record::Committed(from(payload)?),
+        6 => {
+            let end = payload.iter().position(|byte| *byte == b'\n')?;
+            let (meta, state) = (payload.get(..end)?, payload.get(end + 1..)?);
+            Record::Snapshot(StoredSnapshot {
+                meta: from(meta)?,
+                state: state.to_vec(),
+            })
+        }
         _ => return None,
     })
 }

@@ -10,9 +10,9 @@
 //! the leases of the last one, so it waits until they are over ([`Grants::may_fall`]). The previous
 //! leader itself has no lease. It goes on until another member can be elected, and a moment longer.
 //!
-//! A member that is removed without a drain may not hear of it. The leader grants it no new lease,
-//! and removes it when the last lease is over ([`Grants::is_over`]). A leader that removes itself
-//! grants itself nothing.
+//! A member that is to be removed gets no new lease, and its answers do not count. So it is
+//! declared down like a silent member, and other members own its slots when its last lease is over.
+//! A leader that is to be removed grants itself nothing.
 
 #[cfg(test)]
 mod tests;
@@ -152,9 +152,6 @@ pub(super) struct Grants {
     answered: BTreeMap<RaftId, u64>,
     /// Proposed to be down, and not agreed on as far as is known.
     falling: BTreeSet<RaftId>,
-    /// To be removed, or it may have been agreed on: since when nothing is promised to them, and
-    /// how many want it.
-    leaving: BTreeMap<RaftId, (Instant, usize)>,
     /// The term in which it leads, and since when.
     leads: Option<(u64, Instant)>,
     /// The last leader before it: no other one can have promised anything since.
@@ -169,7 +166,6 @@ impl Grants {
             sequence: sequence >> 1,
             answered: BTreeMap::new(),
             falling: BTreeSet::new(),
-            leaving: BTreeMap::new(),
             leads: None,
             before: None,
         }
@@ -194,7 +190,6 @@ impl Grants {
             Some(term) => {
                 self.leads = Some((term, now));
                 self.falling.clear();
-                self.leaving.clear();
             }
             None => {
                 self.leads = None;
@@ -207,11 +202,9 @@ impl Grants {
         }
     }
 
-    /// The question by which a member is promised something; 0 if nothing is. `is_down` is what was
-    /// agreed on.
-    pub(super) fn granted(&self, id: RaftId, is_down: bool) -> u64 {
-        let is_going = self.falling.contains(&id) || self.is_leaving(id);
-        if self.leads.is_none() || is_down || is_going {
+    /// The question by which a member that gets leases is promised something; 0 if nothing is.
+    pub(super) fn granted(&self, id: RaftId) -> u64 {
+        if self.leads.is_none() || self.falling.contains(&id) {
             return 0;
         }
         self.answered.get(&id).copied().unwrap_or(0)
@@ -235,36 +228,6 @@ impl Grants {
         self.falling.insert(id);
     }
 
-    /// A caller wants a member removed, to which nothing is promised from here on.
-    pub(super) fn leave(&mut self, id: RaftId, now: Instant) {
-        self.leaving.entry(id).or_insert((now, 0)).1 += 1;
-    }
-
-    /// The caller does not want it any more, and it is clear that it has not been agreed on, or
-    /// known what was.
-    pub(super) fn stay(&mut self, id: RaftId) {
-        if let Some((_, count)) = self.leaving.get_mut(&id) {
-            *count -= 1;
-            if *count == 0 {
-                self.leaving.remove(&id);
-            }
-        }
-    }
-
-    /// Whether a caller wants a member removed.
-    pub(super) fn is_leaving(&self, id: RaftId) -> bool {
-        self.leaving.contains_key(&id)
-    }
-
-    /// Whether all is over that was promised to a member that is leaving, whatever it hears: what a
-    /// question on its way promises began when the member got one whose answer arrived before it
-    /// was to leave.
-    pub(super) fn is_over(&self, id: RaftId, silence: Duration, now: Instant) -> bool {
-        let since = self.leaving.get(&id).map(|(since, _)| *since);
-        let is_over = since.is_some_and(|since| now.saturating_duration_since(since) >= silence);
-        is_over && self.may_fall(id, silence, now)
-    }
-
     /// That is agreed on by now, or never will be.
     pub(super) fn settle(&mut self, id: RaftId) {
         self.falling.remove(&id);
@@ -274,6 +237,5 @@ impl Grants {
     pub(super) fn watch(&mut self, ids: impl Fn(RaftId) -> bool) {
         self.answered.retain(|id, _| ids(*id));
         self.falling.retain(|id| ids(*id));
-        self.leaving.retain(|id, _| ids(*id));
     }
 }

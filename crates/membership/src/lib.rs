@@ -6,7 +6,7 @@
 //! parts are:
 //!
 //! - the state and its changes ([`state`]), and the map that is made from it ([`map`]);
-//! - raft (openraft 0.9, nowhere outside of this module) with its log, vote and snapshot in files;
+//! - raft (openraft 0.9, nowhere outside of this module) with its log, vote and snapshot in a file;
 //! - pure decisions: which members are up (`detector`), which vote (`voters`), and when to stand
 //!   for election (`election`);
 //! - the tasks that act on these.
@@ -42,7 +42,6 @@ mod reconcile;
 mod service;
 #[cfg(test)]
 mod simulation;
-mod snapshot;
 pub mod state;
 mod state_machine;
 #[cfg(test)]
@@ -87,7 +86,7 @@ use journal::Journal;
 use lease::{Grants, Role};
 use log_store::LogStore;
 use map::Map;
-use member::MemberInfo;
+use member::{Member, MemberInfo};
 use minor_version::MinorVersion;
 use network::Network;
 use participant::{Participant, leads};
@@ -331,12 +330,9 @@ impl Cluster {
                 0 => {}
                 _ => Journal::require(&dir)?,
             }
-            let log = LogStore::open(&dir, store_pool.clone())?;
-            Ok((
-                identity,
-                log,
-                StateMachine::open(&dir, store_pool, version)?,
-            ))
+            let log = LogStore::open(&dir, store_pool)?;
+            let machine = StateMachine::open(&dir, log.clone(), version)?;
+            Ok((identity, log, machine))
         };
         let (identity, log, machine) = run_blocking(&pool, open).await??;
         let info = info(&options, identity.belonging().raft_id(), address)?;
@@ -527,17 +523,19 @@ impl Cluster {
         let (participant, now) = (&self.participant, Instant::now());
         let metrics = participant.metrics();
         let role = Role::of(&metrics);
-        let state = participant.state();
         let heard = participant.heard(&metrics).elapsed();
-        let is_leaving = participant.grants.lock().is_leaving(participant.raft_id());
         let mut lease = participant.lease.lock();
+        // Read under the lock: a leader that is to be removed is declared down when the lease that
+        // it granted itself is over.
+        let state = participant.state();
+        let member = state.by_raft_id(participant.raft_id());
+        let is_leaving = member.is_some_and(Member::is_leaving);
         if role.leads.is_some() {
             lease.lead();
         }
         if let Some(left) = role.own_lease().filter(|_| !is_leaving) {
             // No other leader is elected before, and declares it down.
-            let member = state.by_raft_id(participant.raft_id());
-            let since = member.map_or(state.epoch, |member| member.since);
+            let since = member.map_or(state.epoch, |member| member.sync.since.0);
             lease.promise(since, now + left, now);
         }
         Standing {

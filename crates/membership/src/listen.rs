@@ -12,7 +12,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use fonn_auth::Source;
-use fonn_auth::tls::{Link, Peers, Place, Tls};
+use fonn_auth::tls::{Link, Place, Tls};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -151,7 +151,11 @@ async fn begin(stream: TcpStream, tls: Option<Arc<Tls>>) -> io::Result<Link> {
     let Some(tls) = tls else {
         return Ok(Link::Bare(stream));
     };
-    Link::accept(stream, &tls, tls.server(Peers::Certified), Place::Apart).await
+    let config = tls.members_server().ok_or_else(|| {
+        let what = "--tls-client-ca is missing: it names the authority of the members";
+        io::Error::new(io::ErrorKind::PermissionDenied, what)
+    })?;
+    Link::accept(stream, &tls, config, Place::Apart).await
 }
 
 /// The connections that were refused, for the log.

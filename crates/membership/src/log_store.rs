@@ -1,4 +1,4 @@
-//! Raft's log and vote: in memory to read, in the [`Journal`] to keep.
+//! Raft's log, vote and snapshot: in memory to read, in the [`Journal`] to keep.
 //!
 //! Every write runs on the one thread of a pool and is on disk before it is acknowledged, so writes
 //! keep their order.
@@ -14,7 +14,7 @@ use openraft::{AnyError, RaftLogReader, StorageIOError};
 use parking_lot::Mutex;
 
 use super::file_error::FileError;
-use super::journal::{Contents, Journal, Record};
+use super::journal::{Contents, Journal, Record, StoredSnapshot};
 use super::types::{Entry, LogId, StorageError, TypeConfig, Vote};
 
 /// Most bytes of entries in one message to another member; a first entry goes alone if it is
@@ -53,8 +53,13 @@ impl LogStore {
         self.shared.contents.lock().last()
     }
 
+    /// The last snapshot, if there is one.
+    pub(super) fn snapshot(&self) -> Option<StoredSnapshot> {
+        self.shared.contents.lock().snapshot.clone()
+    }
+
     /// Appends records to the journal, off the reactor, and then takes them in.
-    async fn write(&self, records: Vec<Record>) -> Result<(), StorageError> {
+    pub(super) async fn write(&self, records: Vec<Record>) -> Result<(), StorageError> {
         let shared = Arc::clone(&self.shared);
         let job = move || -> Result<(), FileError> {
             let mut journal = shared.journal.lock();

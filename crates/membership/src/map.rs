@@ -19,7 +19,8 @@ pub struct Map {
     pub epoch: u64,
     /// Owners that each slot should have.
     pub replicas: u8,
-    /// Whether the members copy slots for another layout, or another one is due.
+    /// Whether the members copy slots for another layout, or another one is due, or a member is
+    /// leaving.
     pub is_moving: bool,
     /// All members, by name. The positions in [`Map::owners`] are positions here.
     pub members: Vec<Member>,

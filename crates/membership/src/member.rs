@@ -92,6 +92,9 @@ pub enum Phase {
     Active,
     /// On its way out: owns nothing any more, still answers for what it has.
     Draining,
+    /// To be removed. The leader takes it for a member that does not answer, and removes it when it
+    /// is down.
+    Leaving,
 }
 
 /// A member as the cluster knows it.
@@ -104,26 +107,11 @@ pub struct Member {
     pub number: u8,
     /// How far it is.
     pub phase: Phase,
-    /// Whether it is in sync, copies what it missed, or is down.
-    #[serde(with = "StatusEncoding")]
-    pub status: Status,
-    /// The epoch of the last change of its status. A lease holds for members that have applied it.
-    pub since: u64,
-    /// Whether it has copied all slots that the next layout gives to it.
-    pub is_ready: bool,
-    /// The start of its process with which it last asked to sync.
-    pub started: u64,
+    /// Whether it is in sync, copies what it missed, or is down, and since when. A lease holds for
+    /// members that have applied that epoch.
+    pub sync: fonn_replication::Member,
     /// It has been down for so long that the next layout is without it.
     pub is_missed: bool,
-}
-
-/// How a [`Status`] is serialized: the core of replication knows no encoding.
-#[derive(Serialize, Deserialize)]
-#[serde(remote = "Status")]
-enum StatusEncoding {
-    InSync,
-    Syncing,
-    Down,
 }
 
 impl Member {
@@ -134,19 +122,31 @@ impl Member {
             (Phase::Joining, _) => MemberState::Joining,
             (_, true) => MemberState::Down,
             (Phase::Active, false) => MemberState::Active,
-            (Phase::Draining, false) => MemberState::Draining,
+            (Phase::Draining | Phase::Leaving, false) => MemberState::Draining,
         }
     }
 
     /// Whether it is declared down.
     #[must_use]
     pub const fn is_down(&self) -> bool {
-        matches!(self.status, Status::Down)
+        matches!(self.sync.status, Status::Down)
+    }
+
+    /// Whether the leader grants it leases.
+    #[must_use]
+    pub const fn gets_leases(&self) -> bool {
+        !self.is_down() && !self.is_leaving()
+    }
+
+    /// Whether it is to be removed.
+    #[must_use]
+    pub const fn is_leaving(&self) -> bool {
+        matches!(self.phase, Phase::Leaving)
     }
 
     /// Whether it is declared down after it was up. A member that has just joined is down too.
     #[must_use]
     pub const fn has_failed(&self) -> bool {
-        self.is_down() && self.started > 0
+        self.is_down() && self.sync.incarnation > 0
     }
 }

@@ -23,7 +23,7 @@ use super::journal::CHANGE_LEN_MAX;
 use super::lease::{Grants, Lease};
 use super::log_store::LogStore;
 use super::map::Map;
-use super::member::{Member, MemberInfo, Phase};
+use super::member::MemberInfo;
 use super::network::{PAYLOAD_VERSION, json};
 use super::peers::Peers;
 use super::state::{Change, Outcome, Refusal, State};
@@ -36,11 +36,6 @@ use super::{ChangeError, Options};
 const CEILING_MARGIN: u64 = 60_000 << COUNTER_BITS;
 /// Wait before the leader is looked for again.
 const LEADER_WAIT: Duration = Duration::from_millis(100);
-/// How often it is looked whether what was promised to a member that is to be removed is over.
-const LEAVING_PERIOD: Duration = Duration::from_millis(50);
-/// Beyond twice the silence after which a member is down: the promise is over long before, unless
-/// this member ceases to lead.
-const LEAVING_EXTRA: Duration = Duration::from_secs(2);
 /// A leader that a majority has answered within this time decides and promises. Past it, it may be
 /// cut off.
 pub(super) const QUORUM_FRESH: Duration = Duration::from_secs(1);
@@ -242,20 +237,12 @@ impl Participant {
         if let Change::ExtendVersions { ceiling } = &change {
             self.check_ceiling(*ceiling)?;
         }
-        let mut leaving = match &change {
-            Change::Remove { id } => self.let_go(id).await?,
-            _ => None,
-        };
         let written = tokio::time::timeout(deadline, self.raft.client_write(change)).await;
         if matches!(written, Ok(Ok(_))) {
             // Followers learn with the next message what was agreed on: not only with the next
             // heartbeat that is due. An error means that raft has stopped, and was told above or
             // will be.
             let _ = self.raft.trigger().heartbeat().await;
-        }
-        if let Some(leaving) = leaving.as_mut().filter(|_| written.is_err()) {
-            // It may be agreed on yet.
-            leaving.is_open = true;
         }
         match written {
             Err(_) => Err(ChangeError::Unavailable(format!(
@@ -275,16 +262,16 @@ impl Participant {
         }
     }
 
-    /// Refuses, as the leader, the return of a member that has not answered for long enough, or
-    /// whose client address another member has. The member asks again and again, and the log is to
-    /// have no entry for each request.
+    /// Refuses, as the leader, the return of a member that has not answered for long enough, that
+    /// is to be removed, or whose client address another member has. The member asks again and
+    /// again, and the log is to have no entry for each request.
     fn check_return(&self, raft_id: RaftId) -> Result<(), ChangeError> {
         let state = self.state();
         let Some(member) = state.by_raft_id(raft_id) else {
             return Ok(());
         };
-        let free = state.check_address(&member.info);
-        free.map_err(|refusal| ChangeError::Refused(refusal.to_string()))?;
+        let allowed = state.check_return(member);
+        allowed.map_err(|refusal| ChangeError::Refused(refusal.to_string()))?;
         // A member that has just joined has not failed.
         if member.has_failed()
             && raft_id != self.raft_id()
@@ -295,45 +282,6 @@ impl Participant {
             return Err(ChangeError::Unavailable(why));
         }
         Ok(())
-    }
-
-    /// Waits, as the leader, until nothing is promised any more to a member that is to be removed:
-    /// others own its slots as soon as that is agreed on, and it may not hear of it. Nothing is
-    /// promised to it while what is returned exists. None if nothing is promised to it anyway.
-    ///
-    /// # Errors
-    /// [`ChangeError::Refused`] at once if it cannot be removed; [`ChangeError::Unavailable`] if
-    /// this member leads no more.
-    async fn let_go(&self, id: &str) -> Result<Option<Leaving<'_>>, ChangeError> {
-        let state = self.state();
-        let removed = State::clone(&state).apply(Change::Remove { id: id.to_owned() });
-        if let Outcome::Refused(refusal) = removed {
-            return Err(ChangeError::Refused(refusal.to_string()));
-        }
-        let answers = |member: &&Member| !member.is_down() && member.phase != Phase::Joining;
-        let Some(member) = state.members.get(id).filter(answers) else {
-            return Ok(None);
-        };
-        let raft_id = member.info.raft_id;
-        self.grants.lock().leave(raft_id, Instant::now());
-        let leaving = Leaving {
-            grants: &self.grants,
-            id: raft_id,
-            is_open: false,
-        };
-        let silence = state.down_after();
-        let until = Instant::now() + 2 * silence + LEAVING_EXTRA;
-        loop {
-            let now = Instant::now();
-            if !leads(&self.metrics()) || now > until {
-                return Err(ChangeError::no_leader());
-            }
-            let is_down = self.state().by_raft_id(raft_id).is_none_or(Member::is_down);
-            if is_down || self.grants.lock().is_over(raft_id, silence, now) {
-                return Ok(Some(leaving));
-            }
-            tokio::time::sleep(LEAVING_PERIOD).await;
-        }
     }
 
     /// Takes a member in, as the leader.
@@ -391,23 +339,6 @@ impl Participant {
         let change = Change::ExtendVersions { ceiling };
         self.propose_here(change, deadline).await?;
         Ok(())
-    }
-}
-
-/// A member to which nothing is promised because it is to be removed.
-struct Leaving<'a> {
-    grants: &'a Mutex<Grants>,
-    id: RaftId,
-    /// It is not known whether that was agreed on: nothing is promised to it as long as this member
-    /// leads.
-    is_open: bool,
-}
-
-impl Drop for Leaving<'_> {
-    fn drop(&mut self) {
-        if !self.is_open {
-            self.grants.lock().stay(self.id);
-        }
     }
 }
 

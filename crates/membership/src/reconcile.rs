@@ -207,7 +207,7 @@ pub(super) fn next_step(
                 raft_id: member.info.raft_id,
                 zone: &member.info.zone,
                 is_active: member.phase == Phase::Active,
-                is_draining: member.phase == Phase::Draining,
+                is_draining: matches!(member.phase, Phase::Draining | Phase::Leaving),
                 is_ready,
                 is_lost,
             }
@@ -222,12 +222,18 @@ pub(super) fn next_step(
         .values()
         .find(|it| it.phase == Phase::Joining && sight(it.info.raft_id).is_ready);
     let activate = joined.map(|joined| Change::Activate(joined.info.raft_id));
+    let mut members = state.members.values();
+    let left = members.find(|it| it.is_leaving() && it.is_down());
+    let remove = left.map(|left| Change::Remove {
+        id: left.info.id.clone(),
+    });
     let lost = state.members.values().find(|it| {
         let is_placed = it.phase == Phase::Active && !it.is_missed;
         is_placed && sight(it.info.raft_id).is_lost
     });
     let miss = lost.map(|lost| Change::Miss(lost.info.raft_id));
     activate
+        .or(remove)
         .or(miss)
         .or_else(|| state.next_layout_change())
         .map(Step::State)

@@ -17,11 +17,11 @@ use fonn_proto::grpc::v1::members_server::Members;
 use fonn_proto::placement::rows;
 
 use super::election::Voter;
+use super::journal::SNAPSHOT_LEN_MAX;
 use super::map::Map;
 use super::member::MemberInfo;
 use super::network::{json, parse};
 use super::participant::Participant;
-use super::snapshot;
 use super::state::Change;
 use super::types::{LogId, TypeConfig};
 use super::users;
@@ -206,8 +206,8 @@ impl Service {
             parse(request.version, &request.payload)?;
         install.data = request.data;
         // The offset becomes a length in memory.
-        if install.offset.saturating_add(install.data.len() as u64) > snapshot::LEN_MAX {
-            let why = format!("a snapshot is longer than {} bytes", snapshot::LEN_MAX);
+        if install.offset.saturating_add(install.data.len() as u64) > SNAPSHOT_LEN_MAX as u64 {
+            let why = format!("a snapshot is longer than {SNAPSHOT_LEN_MAX} bytes");
             return Err(Status::invalid_argument(why));
         }
         let vote = install.vote;

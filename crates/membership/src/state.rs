@@ -23,7 +23,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use fonn_base::hlc::{COUNT_RESERVE, COUNTER_BITS, VERSION_MAX, VersionRange};
-use fonn_replication::{Change as SlotChange, Epoch, MemberId, Status};
+use fonn_replication::{Change as SlotChange, Epoch, MemberId, Slot, StandIn, Status};
 use serde::{Deserialize, Serialize};
 
 use super::member::{Member, MemberInfo, Phase};
@@ -64,10 +64,9 @@ pub struct State {
     /// What the layout follows from that replaces it when its owners have copied their slots.
     pub next: Option<Placing>,
     /// The epoch at which the latest of the two layouts was proposed.
-    pub proposed: u64,
-    /// The slots of which no placed owner is in sync, by the number of the member that stands in,
-    /// and since when.
-    pub stand_ins: BTreeMap<u16, (u8, u64)>,
+    pub proposed: Epoch,
+    /// The slots of which no placed owner is in sync.
+    pub stand_ins: BTreeMap<Slot, StandIn>,
     /// Members by name.
     pub members: BTreeMap<String, Member>,
     /// The last members that were removed, the first removed first. Their disks may not come back.
@@ -132,7 +131,7 @@ pub enum Change {
     /// new one with an empty disk.
     Join(MemberInfo),
     /// Has a member get its slots by the next layout: one that joined and follows the log, or one
-    /// that was draining.
+    /// that was draining. Refused for one that is to be removed.
     Activate(RaftId),
     /// A member does not answer, and its leases are over.
     Down(RaftId),
@@ -167,7 +166,8 @@ pub enum Change {
         /// The name.
         id: String,
     },
-    /// Removes a member for good; it can come back only with an empty disk.
+    /// Removes a member for good; it can come back only with an empty disk. One that is up is
+    /// leaving from then on, and is removed by the same change when it is down.
     Remove {
         /// The name.
         id: String,
@@ -407,7 +407,7 @@ impl State {
         match change {
             Change::Form { .. } => Err(Refusal::AlreadyFormed),
             Change::Join(info) => self.join(info),
-            Change::Activate(raft_id) => Ok(set(&mut self.running(raft_id)?.phase, Phase::Active)),
+            Change::Activate(raft_id) => self.activate(raft_id),
             Change::Down(raft_id) => {
                 let member = MemberId(self.running(raft_id)?.number);
                 Ok(self.change_slots(&SlotChange::Down(member)))
@@ -424,7 +424,7 @@ impl State {
             } => {
                 let member = self.by_raft_id(raft_id);
                 let member = member.ok_or(Refusal::UnknownRaftId(raft_id))?;
-                self.check_address(&member.info)?;
+                self.check_return(member)?;
                 let change = SlotChange::Sync {
                     member: MemberId(member.number),
                     applied: Epoch(applied),
@@ -494,14 +494,15 @@ impl State {
             weight: founder.weight.max(1),
         };
         self.placing = Placing::new(1, vec![place]);
-        // What it has is all that there is.
+        // What it has is all that there is. It is up, so it has failed when it is down.
+        let sync = fonn_replication::Member {
+            incarnation: 1,
+            ..fonn_replication::Member::new(Status::InSync, Epoch(1))
+        };
         let member = Member {
             number: 0,
             phase: Phase::Active,
-            status: Status::InSync,
-            since: 1,
-            is_ready: false,
-            started: 0,
+            sync,
             is_missed: false,
             info: founder,
         };
@@ -541,25 +542,36 @@ impl State {
         };
         let member = Member {
             number,
-            // A lost disk changes no layout: the member copies its slots again.
-            phase: known.map_or(Phase::Joining, |it| it.phase),
-            status: Status::Down,
-            since: self.epoch + 1,
-            is_ready: false,
-            started: 0,
+            // A lost disk changes no layout: the member copies its slots again. Only the member
+            // with the old disk was to be removed.
+            phase: match known.map(|it| it.phase) {
+                None => Phase::Joining,
+                Some(Phase::Leaving) => Phase::Active,
+                Some(phase) => phase,
+            },
+            sync: fonn_replication::Member::new(Status::Down, Epoch(self.epoch + 1)),
             is_missed: false,
             info,
         };
         self.stand_ins
-            .retain(|_, (stand_in, _)| *stand_in != number);
+            .retain(|_, stand_in| stand_in.member != MemberId(number));
         self.members.insert(member.info.id.clone(), member);
         Ok(self.choose_stand_ins())
+    }
+
+    /// Refuses the return of a member that is to be removed, or whose client address another member
+    /// has.
+    pub(super) fn check_return(&self, member: &Member) -> Result<(), Refusal> {
+        match member.is_leaving() {
+            true => Err(Refusal::Removed(member.info.id.clone())),
+            false => self.check_address(&member.info),
+        }
     }
 
     /// Refuses a member that joins or returns at the client address of another member. Members and
     /// routers apply no map in which two members serve at one address. The address of a member
     /// that has failed may be that of another member by now.
-    pub(super) fn check_address(&self, info: &MemberInfo) -> Result<(), Refusal> {
+    fn check_address(&self, info: &MemberInfo) -> Result<(), Refusal> {
         let is_taken = |it: &&Member| {
             let is_same = it.info.client_address == info.client_address;
             is_same && it.info.id != info.id && !it.has_failed()
@@ -583,9 +595,21 @@ impl State {
         (0..MEMBERS_MAX as u8).find(|number| !taken.contains(number))
     }
 
+    fn activate(&mut self, raft_id: RaftId) -> Result<Effect, Refusal> {
+        let member = self.running(raft_id)?;
+        if member.is_leaving() {
+            return Err(Refusal::Removed(member.info.id.clone()));
+        }
+        Ok(set(&mut member.phase, Phase::Active))
+    }
+
     fn drain(&mut self, id: &str) -> Result<Effect, Refusal> {
         self.keep_an_active_one(id)?;
-        Ok(set(&mut self.member(id)?.phase, Phase::Draining))
+        let member = self.member(id)?;
+        if member.is_leaving() {
+            return Ok(Effect::Unseen);
+        }
+        Ok(set(&mut member.phase, Phase::Draining))
     }
 
     fn remove(&mut self, id: &str) -> Result<Effect, Refusal> {
@@ -594,8 +618,10 @@ impl State {
             return Ok(Effect::Unseen);
         }
         self.keep_an_active_one(id)?;
-        let number = MemberId(self.member(id)?.number);
-        self.change_slots(&SlotChange::Down(number));
+        let member = self.member(id)?;
+        if !member.is_down() {
+            return Ok(set(&mut member.phase, Phase::Leaving));
+        }
         if let Some(Member { info, .. }) = self.members.remove(id) {
             self.removed.push(Removed {
                 id: info.id,

@@ -1,22 +1,22 @@
-//! The state machine under raft: a [`State`] in memory, and its last snapshot on disk.
+//! The state machine under raft: a [`State`] in memory, and its last snapshot in the journal.
 //!
 //! The next start applies the log behind the snapshot again, as far as it was known to hold. So a
 //! member knows its last map before it reaches another member.
 
 use std::collections::VecDeque;
 use std::io::Cursor;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use fonn_base::pool::{BlockingPool, run_blocking};
 use openraft::storage::RaftStateMachine;
 use openraft::{AnyError, EntryPayload, OptionalSend, RaftSnapshotBuilder, StorageIOError};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::file_error::FileError;
+use super::journal::{self, Record, StoredSnapshot};
+use super::log_store::LogStore;
 use super::minor_version::MinorVersion;
-use super::snapshot::{self, Stored};
 use super::state::{Outcome, State};
 use super::types::{
     Entry, LogId, Snapshot, SnapshotMeta, StorageError, StoredMembership, TypeConfig,
@@ -31,10 +31,8 @@ pub(super) struct StateMachine {
     shared: Arc<Mutex<Applied>>,
     published: Arc<watch::Sender<Arc<State>>>,
     past: Past,
-    dir: Arc<PathBuf>,
-    /// Up to where the snapshot on disk goes.
-    saved: Arc<Mutex<Option<LogId>>>,
-    pool: BlockingPool,
+    /// Where the snapshot is.
+    log: LogStore,
     /// Of this software.
     version: MinorVersion,
 }
@@ -79,18 +77,18 @@ struct Applied {
 }
 
 impl StateMachine {
-    /// Loads the snapshot in `dir` as software of `version`; blocks.
+    /// Takes over the snapshot in the `log` of `dir` as software of `version`.
     pub(super) fn open(
         dir: &Path,
-        pool: BlockingPool,
+        log: LogStore,
         version: MinorVersion,
     ) -> Result<Self, FileError> {
-        let applied = match snapshot::load(dir)? {
+        let applied = match log.snapshot() {
             None => Applied::default(),
             Some(stored) => {
                 // Its checksum was right.
                 let newer = |_| FileError::Newer {
-                    path: dir.join("snapshot"),
+                    path: dir.join(journal::NAME),
                 };
                 Applied {
                     last: stored.meta.last_log_id,
@@ -102,14 +100,11 @@ impl StateMachine {
         let published = watch::Sender::new(Arc::new(applied.state.clone()));
         let past = Past::default();
         past.note(&applied.state);
-        let saved = Arc::new(Mutex::new(applied.last));
         Ok(Self {
             shared: Arc::new(Mutex::new(applied)),
             published: Arc::new(published),
             past,
-            dir: Arc::new(dir.to_owned()),
-            saved,
-            pool,
+            log,
             version,
         })
     }
@@ -122,28 +117,6 @@ impl StateMachine {
     /// The states of the last epochs.
     pub(super) fn past(&self) -> Past {
         self.past.clone()
-    }
-
-    /// Saves a snapshot, unless a newer one is on disk: one that is built beside another that is
-    /// installed may have the older state, and come last. The log behind the newer one is gone.
-    pub(super) async fn save(&self, stored: Stored) -> Result<(), StorageError> {
-        let (dir, saved) = (Arc::clone(&self.dir), Arc::clone(&self.saved));
-        let signature = stored.meta.signature();
-        let save = move || -> Result<(), FileError> {
-            let mut saved = saved.lock();
-            if stored.meta.last_log_id < *saved {
-                return Ok(());
-            }
-            snapshot::save(&dir, &stored)?;
-            *saved = stored.meta.last_log_id;
-            Ok(())
-        };
-        let error = match run_blocking(&self.pool, save).await {
-            Ok(Ok(())) => return Ok(()),
-            Ok(Err(error)) => AnyError::new(&error),
-            Err(error) => AnyError::new(&error),
-        };
-        Err(StorageIOError::write_snapshot(Some(signature), error).into())
     }
 }
 
@@ -214,11 +187,11 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         let state = read(&data, self.version).map_err(|error| {
             StorageIOError::read_snapshot(Some(meta.signature()), AnyError::error(error))
         })?;
-        let stored = Stored {
+        let stored = StoredSnapshot {
             meta: meta.clone(),
             state: data,
         };
-        self.save(stored).await?;
+        self.log.write(vec![Record::Snapshot(stored)]).await?;
         let published = Arc::new(state.clone());
         *self.shared.lock() = Applied {
             last: meta.last_log_id,
@@ -230,19 +203,10 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
     }
 
     async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot>, StorageError> {
-        let dir = Arc::clone(&self.dir);
-        let loaded = run_blocking(&self.pool, move || snapshot::load(&dir)).await;
-        let error = match loaded {
-            Ok(Ok(stored)) => {
-                return Ok(stored.map(|stored| Snapshot {
-                    meta: stored.meta,
-                    snapshot: Box::new(Cursor::new(stored.state)),
-                }));
-            }
-            Ok(Err(error)) => AnyError::new(&error),
-            Err(error) => AnyError::new(&error),
-        };
-        Err(StorageIOError::read_snapshot(None, error).into())
+        Ok(self.log.snapshot().map(|stored| Snapshot {
+            meta: stored.meta,
+            snapshot: Box::new(Cursor::new(stored.state)),
+        }))
     }
 }
 
@@ -259,11 +223,11 @@ impl RaftSnapshotBuilder<TypeConfig> for StateMachine {
             // Unique: what is applied up to a log id is the same everywhere.
             snapshot_id: format!("{term}-{position}"),
         };
-        let stored = Stored {
+        let stored = StoredSnapshot {
             meta: meta.clone(),
             state: state.clone(),
         };
-        self.save(stored).await?;
+        self.log.write(vec![Record::Snapshot(stored)]).await?;
         Ok(Snapshot {
             meta,
             snapshot: Box::new(Cursor::new(state)),

@@ -11,10 +11,10 @@ use openraft::{BasicNode, CommittedLeaderId, EntryPayload, RaftLogReader, RaftSn
 use tempfile::TempDir;
 
 use super::file_error::FileError;
+use super::journal::{Record, StoredSnapshot};
 use super::log_store::LogStore;
 use super::member::MemberInfo;
 use super::minor_version::MinorVersion;
-use super::snapshot;
 use super::state::Change;
 use super::state_machine::StateMachine;
 use super::types::{Entry, LogId, StorageError, TypeConfig, Vote};
@@ -24,12 +24,9 @@ fn pool() -> BlockingPool {
 }
 
 fn open(dir: &Path) -> (LogStore, StateMachine) {
-    let pool = pool();
-    let log = LogStore::open(dir, pool.clone()).unwrap();
-    (
-        log,
-        StateMachine::open(dir, pool, MinorVersion(0, 1)).unwrap(),
-    )
+    let log = LogStore::open(dir, pool()).unwrap();
+    let machine = StateMachine::open(dir, log.clone(), MinorVersion(0, 1)).unwrap();
+    (log, machine)
 }
 
 struct Builder;
@@ -122,16 +119,17 @@ async fn the_state_is_what_the_snapshot_says_after_a_restart() {
 #[tokio::test]
 async fn a_snapshot_that_comes_late_replaces_no_newer_one() {
     let dir = tempfile::tempdir().unwrap();
-    let (_, mut machine) = open(dir.path());
+    let (log, mut machine) = open(dir.path());
     machine.apply([form(), replicas(1, 2)]).await.unwrap();
     machine.build_snapshot().await.unwrap();
-    let older = snapshot::load(dir.path()).unwrap().unwrap();
+    let older = log.snapshot().unwrap();
     machine.apply([replicas(2, 3)]).await.unwrap();
     machine.build_snapshot().await.unwrap();
-    drop(machine);
+    let newer = log.snapshot();
+    log.write(vec![Record::Snapshot(older)]).await.unwrap();
+    assert_eq!(log.snapshot(), newer);
+    drop((log, machine));
     // Also after a restart.
-    let (_, machine) = open(dir.path());
-    machine.save(older).await.unwrap();
     let (_, mut machine) = open(dir.path());
     assert_eq!(machine.applied_state().await.unwrap().0, Some(log_id(2)));
     assert_eq!(machine.subscribe().borrow().replicas, 3);
@@ -268,11 +266,11 @@ async fn a_snapshot_that_needs_a_newer_version_is_refused() {
         .await;
     assert!(refused.unwrap_err().to_string().contains("0.2 or newer"));
     assert_eq!(machine.subscribe().borrow().replicas, 1);
-    drop((log, machine));
     for state in [newer, b"{\"phases\":7}".to_vec()] {
         let meta = snapshot.meta.clone();
-        super::snapshot::save(dir.path(), &super::snapshot::Stored { meta, state }).unwrap();
-        let opened = StateMachine::open(dir.path(), pool(), MinorVersion(0, 1));
+        let snapshot = StoredSnapshot { meta, state };
+        log.write(vec![Record::Snapshot(snapshot)]).await.unwrap();
+        let opened = StateMachine::open(dir.path(), log.clone(), MinorVersion(0, 1));
         assert!(matches!(opened, Err(FileError::Newer { .. })), "{opened:?}");
     }
 }

@@ -2,6 +2,7 @@
 //! a write before it is acknowledged. `docs/replication.md` describes the design.
 //!
 //! What it is not: it knows no socket, file, clock, runtime or randomness, and it stores no entry.
+//! What the members agree on can be serialized, in any format.
 //! A shell passes events to [`Core::handle`] and executes the returned commands in their order.
 //!
 //! Invariants:

@@ -7,10 +7,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{Epoch, MemberId, MemberSet, Slot};
 
 /// Whether a member has what it should have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Status {
     /// The member has every acknowledged write of its slots.
     InSync,
@@ -21,7 +23,7 @@ pub enum Status {
 }
 
 /// A member as the members agree on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Member {
     /// Whether it is in sync.
     pub status: Status,
@@ -31,6 +33,19 @@ pub struct Member {
     pub ready: bool,
     /// The start of its process with which it last asked to sync.
     pub incarnation: u64,
+}
+
+impl Member {
+    /// A member that has this status since an epoch, and has not asked to sync yet.
+    #[must_use]
+    pub const fn new(status: Status, since: Epoch) -> Self {
+        Self {
+            status,
+            since,
+            ready: false,
+            incarnation: 0,
+        }
+    }
 }
 
 /// For each slot, its placed owners in rank order. Placement computes it from members and weights.
@@ -91,7 +106,7 @@ fn mix(mut value: u64) -> u64 {
 }
 
 /// A member that owns a slot because no placed owner is in sync.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct StandIn {
     /// The member.
     pub member: MemberId,

@@ -15,8 +15,8 @@ use fonn_membership::state::{Change, DOWN_AFTER_MS};
 
 /// How long an agreement may take: an election and then some.
 const CHANGE_DEADLINE: Duration = Duration::from_secs(10);
-/// How long this member may be behind what was agreed on, and the members may copy slots, before
-/// the caller is told.
+/// How long the caller waits until this member knows what was agreed on, slots are copied, and a
+/// member whose lease is over has left.
 const FOLLOW_DEADLINE: Duration = Duration::from_secs(2);
 
 // A change is answered before its caller gives up, also where members may be silent the longest.
@@ -55,7 +55,8 @@ impl MembershipService {
     }
 
     /// Has a change agreed on; answers when this member knows it too and the slots have moved, with
-    /// what `tell` says of its map. Where slots are still copied after two seconds it says so.
+    /// what `tell` says of its map. Where slots are still copied after two seconds it says so. A
+    /// member that is removed goes on until its lease is over, and has that time in addition.
     async fn change(
         &self,
         change: Change,
@@ -63,20 +64,21 @@ impl MembershipService {
     ) -> Result<Response<v1::MembershipChangeResponse>, Status> {
         let cluster = self.cluster()?;
         tracing::info!(?change, "asked for by the admin service");
-        // A member that is removed without a drain may go on for that long. The cluster has agreed
-        // on it; --down-after of this process may be another one.
-        let silence = cluster.state().borrow().down_after();
-        let deadline = CHANGE_DEADLINE + silence;
-        let epoch = cluster.propose(change, deadline).await?;
+        let follow_max = match &change {
+            // The cluster has agreed on it; --down-after of this process may be another one.
+            Change::Remove { .. } => FOLLOW_DEADLINE + cluster.state().borrow().down_after(),
+            _ => FOLLOW_DEADLINE,
+        };
+        let epoch = cluster.propose(change, CHANGE_DEADLINE).await?;
         let mut maps = cluster.map();
         let follow = maps.wait_for(|map| map.epoch >= epoch && !map.is_moving);
         // What there is at the end is told either way.
-        let _ = tokio::time::timeout(FOLLOW_DEADLINE, follow).await;
+        let _ = tokio::time::timeout(follow_max, follow).await;
         let map = Arc::clone(&maps.borrow());
         let message = match (map.epoch >= epoch, map.is_moving) {
             (true, false) => tell(&map),
             (true, true) => format!(
-                "{}; the members still copy slots: fonnctl map shows what each owns",
+                "{}; this is not over yet: fonnctl map shows what each member owns",
                 tell(&map)
             ),
             (false, _) => "agreed on; this member does not know the new map yet".to_owned(),
@@ -192,24 +194,6 @@ impl membership_server::Membership for MembershipService {
         .await
     }
 
-    async fn leaving(
-        &self,
-        request: Request<v1::LeavingRequest>,
-    ) -> Result<Response<v1::LeavingResponse>, Status> {
-        let node = request.into_inner().node;
-        let map = self.cluster()?.map().borrow().clone();
-        if map.member(&node).is_none() {
-            let why = format!("there is no member `{node}`");
-            return Err(Status::failed_precondition(why));
-        }
-        // A member that is draining owns its slots until the others have copied them.
-        let slots_needed = slots(&map, &node);
-        Ok(Response::new(v1::LeavingResponse {
-            slots_owned: slots(&map, &node),
-            slots_needed,
-        }))
-    }
-
     async fn remove(
         &self,
         request: Request<v1::RemoveRequest>,
@@ -217,9 +201,11 @@ impl membership_server::Membership for MembershipService {
         let node = request.into_inner().node;
         self.check_slots_stay(&node)?;
         let change = Change::Remove { id: node.clone() };
-        self.change(change, |map| {
-            let left = map.members.len();
-            format!("{node} is gone, {left} members are left; stop it if it still runs")
+        self.change(change, |map| match (map.member(&node), map.members.len()) {
+            (None, left) => {
+                format!("{node} is gone, {left} members are left; stop it if it still runs")
+            }
+            (Some(_), _) => format!("{node} goes as soon as its last lease is over"),
         })
         .await
     }

@@ -33,7 +33,7 @@ pub(super) fn cluster(snapshot: &mut Snapshot, cluster: &Cluster) {
     );
     gauge(
         "fonn_cluster_is_moving",
-        "1 while members copy slots for the next layout, or one is due.",
+        "1 while members copy slots for the next layout, one is due, or a member is to be removed.",
         flag(map.is_moving),
     );
     gauge(

@@ -276,7 +276,7 @@ impl Driver {
         });
         // The founder goes on with what it had as a single node, since the first epoch.
         let own = state.members.get(&self.replication.own);
-        let has_founded = own.is_some_and(|it| it.since == 1);
+        let has_founded = own.is_some_and(|it| it.sync.since == Epoch(1));
         let founds = has_founded && self.saved.incarnation == 0;
         if founds {
             let all = SavedSlot {
@@ -292,7 +292,7 @@ impl Driver {
         let last = self.saved.incarnation;
         let is_empty = last == 0 && !founds;
         // What was saved may be lost. The others know of later starts then.
-        let known = own.map_or(0, |it| it.started);
+        let known = own.map_or(0, |it| it.sync.incarnation);
         self.saved.incarnation = last.max(known) + 1;
         let boots = (self.saved.boot, kept::boot_id());
         self.saved.boot = boots.1;

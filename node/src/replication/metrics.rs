@@ -40,12 +40,7 @@ pub struct Events(Counters<{ Event::ALL.len() }>);
 impl Events {
     /// Counts one.
     pub fn count(&self, event: Event) {
-        self.add(event, 1);
-    }
-
-    /// Counts several.
-    pub fn add(&self, event: Event, count: u64) {
-        self.0.add(event as usize, count);
+        self.0.add(event as usize, 1);
     }
 
     /// The total since the start.

@@ -18,8 +18,9 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Between tries while another member goes by a newer map.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Executes a server command. What a router or another member sent is for this member alone.
-/// Statistics, counts and scans are of this member alone.
+/// Executes a server command. What a router or another member sent is for this member alone, but
+/// for a flush without a delay, which a router hands to one member. Statistics, counts and scans
+/// are of this member alone.
 pub(super) async fn execute(
     shared: &Shared,
     replication: &Arc<Replication>,
@@ -32,7 +33,7 @@ pub(super) async fn execute(
         ServerCommand::Flush {
             all_databases,
             delay_s: 0,
-        } if client.routed_by.is_none() => {
+        } => {
             let engine = &shared.service.engine;
             // Boxed: connections do not pay for it with memory.
             let flushed = Box::pin(replication.flush(engine, client.space, *all_databases)).await;

@@ -2206,25 +2206,6 @@ pub struct DrainRequest {
     #[prost(bool, tag = "2")]
     pub undo: bool,
 }
-/// Asks what is still needed from a member.
-#[derive(serde::Serialize)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct LeavingRequest {
-    /// Its name.
-    #[prost(string, tag = "1")]
-    pub node: ::prost::alloc::string::String,
-}
-/// What is still needed from a member.
-#[derive(serde::Serialize)]
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct LeavingResponse {
-    /// Slots that it owns; it has to be drained first.
-    #[prost(uint32, tag = "1")]
-    pub slots_owned: u32,
-    /// Slots of which their owners may lack something that it has.
-    #[prost(uint32, tag = "2")]
-    pub slots_needed: u32,
-}
 /// Asks for a member to be removed.
 #[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -2369,7 +2350,7 @@ pub mod membership_client {
             self.inner.unary(req, path, codec).await
         }
         /// Takes all slots from a member, which goes on answering for what it has; or gives them back to one that
-        /// was draining.
+        /// was draining. A member that owns no slots any more may be switched off: the owners have all that it had.
         pub async fn drain(
             &mut self,
             request: impl tonic::IntoRequest<super::DrainRequest>,
@@ -2389,32 +2370,6 @@ pub mod membership_client {
             let path = http::uri::PathAndQuery::from_static("/fonn.v1.Membership/Drain");
             let mut req = request.into_request();
             req.extensions_mut().insert(GrpcMethod::new("fonn.v1.Membership", "Drain"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// Whether a member may be switched off without anything being missed: how much of what it has the owners
-        /// of the slots have not taken over yet. UNAVAILABLE while a member does not say.
-        pub async fn leaving(
-            &mut self,
-            request: impl tonic::IntoRequest<super::LeavingRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::LeavingResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/fonn.v1.Membership/Leaving",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("fonn.v1.Membership", "Leaving"));
             self.inner.unary(req, path, codec).await
         }
         /// Removes a member for good: it can come back only with an empty disk.
@@ -2515,7 +2470,7 @@ pub mod membership_server {
             tonic::Status,
         >;
         /// Takes all slots from a member, which goes on answering for what it has; or gives them back to one that
-        /// was draining.
+        /// was draining. A member that owns no slots any more may be switched off: the owners have all that it had.
         async fn drain(
             &self,
             request: tonic::Request<super::DrainRequest>,
@@ -2523,12 +2478,6 @@ pub mod membership_server {
             tonic::Response<super::MembershipChangeResponse>,
             tonic::Status,
         >;
-        /// Whether a member may be switched off without anything being missed: how much of what it has the owners
-        /// of the slots have not taken over yet. UNAVAILABLE while a member does not say.
-        async fn leaving(
-            &self,
-            request: tonic::Request<super::LeavingRequest>,
-        ) -> std::result::Result<tonic::Response<super::LeavingResponse>, tonic::Status>;
         /// Removes a member for good: it can come back only with an empty disk.
         async fn remove(
             &self,
@@ -2706,51 +2655,6 @@ pub mod membership_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = DrainSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/fonn.v1.Membership/Leaving" => {
-                    #[allow(non_camel_case_types)]
-                    struct LeavingSvc<T: Membership>(pub Arc<T>);
-                    impl<
-                        T: Membership,
-                    > tonic::server::UnaryService<super::LeavingRequest>
-                    for LeavingSvc<T> {
-                        type Response = super::LeavingResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::LeavingRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Membership>::leaving(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = LeavingSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

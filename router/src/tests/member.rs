@@ -1,8 +1,8 @@
 //! A member that keeps entries in a table, behind the socket server of a node.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,9 +12,7 @@ use fonn_proto::outcome::{Stored, Value};
 use fonn_proto::peer::hello::{Hello, Rejection};
 use fonn_proto::peer::{Refusal, Reply, Request};
 use fonn_proto::request::ServerOutcome;
-use fonn_proto::{
-    Command, Failure, Get, Hit, Outcome, ServerCommand, Space, StoreMode, Version, placement,
-};
+use fonn_proto::{Command, Failure, Hit, Outcome, ServerCommand, Space, StoreMode, placement};
 use fonn_server::{
     Client, Event, Execution, FixedBudget, Job, ListenAddr, Listener, NoAcks, Server, Service,
     Shared,
@@ -34,10 +32,10 @@ pub struct Table {
     /// The epoch of its map, and whether it owns anything by it.
     epoch: AtomicU64,
     owns: AtomicBool,
-    /// The version that it draws for a flush.
-    draws: AtomicU64,
-    /// The cutoffs that it was told.
-    cutoffs: Mutex<Vec<Version>>,
+    /// Flushes that it was asked to have all members do.
+    flushes: AtomicUsize,
+    /// All members, itself among them.
+    all: Mutex<Vec<Weak<Table>>>,
 }
 
 /// A running member.
@@ -56,8 +54,8 @@ impl Member {
             commands: AtomicUsize::new(0),
             epoch: AtomicU64::new(0),
             owns: AtomicBool::new(true),
-            draws: AtomicU64::new(1),
-            cutoffs: Mutex::default(),
+            flushes: AtomicUsize::new(0),
+            all: Mutex::default(),
         });
         let listener = Listener::bind(&ListenAddr::Tcp("127.0.0.1:0".to_owned())).unwrap();
         let address = listener.local_name();
@@ -96,14 +94,17 @@ impl Member {
         self.table.commands.load(Ordering::SeqCst)
     }
 
-    /// Draws that version for flushes from now on.
-    pub fn draw(&self, version: Version) {
-        self.table.draws.store(version, Ordering::SeqCst);
+    /// Flushes that it was asked to have all members do.
+    pub fn flushes(&self) -> usize {
+        self.table.flushes.load(Ordering::SeqCst)
     }
 
-    /// The cutoffs that it was told.
-    pub fn cutoffs(&self) -> Vec<Version> {
-        self.table.cutoffs.lock().clone()
+    /// Makes these members those that each of them flushes.
+    pub fn meet(members: &[Self]) {
+        let all: Vec<_> = members.iter().map(|it| Arc::downgrade(&it.table)).collect();
+        for member in members {
+            member.table.all.lock().clone_from(&all);
+        }
     }
 
     /// Has heard of the map of `epoch`.
@@ -143,19 +144,6 @@ impl Service for Table {
     fn count(&self, _: Event, _: u64) {}
 
     fn moment(&self) {}
-
-    fn answer_hit(
-        &self,
-        _: Space,
-        _: &Get<'_>,
-        (): (),
-        _: &mut Vec<u8>,
-        _: impl FnOnce(&Outcome<'_>),
-    ) -> bool {
-        false
-    }
-
-    fn count_hits(&self, _: u64) {}
 
     fn greet(&self, _: &Hello, _: &str) -> (Hello, Result<(), Rejection>) {
         (Hello::new("member", "", (8 << 20) + 70_000), Ok(()))
@@ -228,23 +216,11 @@ impl Service for Table {
     async fn execute_peer(
         &self,
         _: Space,
-        request: &Request<'_>,
+        _: &Request<'_>,
         _: &mut NoAcks,
         word: impl FnOnce(&Reply<'_>) + Send,
     ) {
-        let Request::Flush { cutoff, .. } = request else {
-            return word(&Reply::Refused(Refusal::Unsupported));
-        };
-        match cutoff {
-            None => {
-                self.entries.lock().clear();
-                word(&Reply::Version(self.draws.load(Ordering::SeqCst)));
-            }
-            Some(cutoff) => {
-                self.cutoffs.lock().push(*cutoff);
-                word(&Reply::Version(*cutoff));
-            }
-        }
+        word(&Reply::Refused(Refusal::Unsupported));
     }
 
     async fn execute_server(
@@ -254,6 +230,13 @@ impl Service for Table {
         command: &ServerCommand<'_>,
         _: &mut NoAcks,
     ) -> ServerOutcome {
+        if let ServerCommand::Flush { .. } = command {
+            self.flushes.fetch_add(1, Ordering::SeqCst);
+            let all = self.all.lock().clone();
+            let all = all.iter().filter_map(Weak::upgrade);
+            all.for_each(|it| it.entries.lock().clear());
+            return ServerOutcome::Done;
+        }
         let entries = self.entries.lock();
         match command {
             ServerCommand::Count => ServerOutcome::Integer(entries.len() as i64),

@@ -234,7 +234,6 @@ const CALLS: &[(Needs, &str)] = &[
     (Read, "fonn.v1.Cold/Status"),
     (Read, "fonn.v1.Cold/ListSegments"),
     (Read, "fonn.v1.Membership/Map"),
-    (Read, "fonn.v1.Membership/Leaving"),
     (Read, "fonn.v1.Router/Status"),
     (Read, "fonn.v1.Telemetry/Watch"),
     (Read, "fonn.v1.Telemetry/Events"),

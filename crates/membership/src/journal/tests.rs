@@ -17,6 +17,17 @@ fn entry(index: u64) -> Entry {
     }
 }
 
+/// A snapshot that covers the entries up to `index`.
+fn snapshot(index: u64) -> Record {
+    Record::Snapshot(StoredSnapshot {
+        meta: SnapshotMeta {
+            last_log_id: Some(log_id(index)),
+            ..SnapshotMeta::default()
+        },
+        state: b"{\n}".to_vec(),
+    })
+}
+
 fn reopen(dir: &Path) -> Contents {
     Journal::open(dir).unwrap().1
 }
@@ -27,6 +38,7 @@ fn written(dir: &Path) -> Contents {
     records.extend((0..10).map(|index| Record::Entry(entry(index))));
     records.push(Record::Truncate(8));
     records.push(Record::Entry(entry(8)));
+    records.push(snapshot(2));
     records.push(Record::Purge(log_id(2)));
     records.push(Record::Committed(log_id(7)));
     journal.append(&records).unwrap();
@@ -55,6 +67,18 @@ fn a_rewritten_journal_says_the_same_and_goes_on() {
     journal.rewrite(&contents).unwrap();
     assert!(journal.len < before);
     assert_eq!(reopen(dir.path()), contents);
+    let path = dir.path().join("journal");
+    let good = std::fs::read(&path).unwrap();
+    let mut damaged = good.clone();
+    damaged[MAGIC.len() + HEADER_LEN] ^= 1;
+    std::fs::write(&path, damaged).unwrap();
+    let opened = Journal::open(dir.path());
+    assert!(
+        matches!(opened, Err(FileError::Corrupt { .. })),
+        "{opened:?}"
+    );
+    std::fs::write(&path, good).unwrap();
+    let (mut journal, _) = Journal::open(dir.path()).unwrap();
     journal.append(&[Record::Entry(entry(9))]).unwrap();
     assert!(contents.take(Record::Entry(entry(9))));
     assert_eq!(reopen(dir.path()), contents);
@@ -100,6 +124,30 @@ fn a_torn_end_is_cut_off_at_every_byte_and_the_journal_goes_on() {
     journal.append(&[Record::Entry(entry(9))]).unwrap();
     assert!(before.take(Record::Entry(entry(9))));
     assert_eq!(reopen(dir.path()), before);
+}
+
+#[test]
+fn a_torn_snapshot_leaves_the_one_before_it_and_an_older_one_replaces_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal");
+    let mut contents = written(dir.path());
+    let whole = std::fs::read(&path).unwrap();
+    let (mut journal, _) = Journal::open(dir.path()).unwrap();
+    journal.append(&[snapshot(7)]).unwrap();
+    let longer = std::fs::read(&path).unwrap();
+    for len in whole.len()..longer.len() {
+        std::fs::write(&path, &longer[..len]).unwrap();
+        assert_eq!(reopen(dir.path()), contents, "{len}");
+    }
+    // The entries that it covers are still there if nothing purged them.
+    std::fs::write(&path, &longer).unwrap();
+    assert!(contents.take(snapshot(7)));
+    assert_eq!(reopen(dir.path()), contents);
+    let (mut journal, _) = Journal::open(dir.path()).unwrap();
+    journal.append(&[snapshot(5)]).unwrap();
+    assert_eq!(reopen(dir.path()), contents);
+    journal.rewrite(&contents).unwrap();
+    assert_eq!(reopen(dir.path()), contents);
 }
 
 #[test]
@@ -156,7 +204,7 @@ fn a_file_of_another_format_is_refused() {
             "{opened:?}"
         );
     }
-    std::fs::write(dir.path().join("journal"), b"FONNRJ02").unwrap();
+    std::fs::write(dir.path().join("journal"), b"FONNRJ03").unwrap();
     let opened = Journal::open(dir.path());
     assert!(matches!(opened, Err(FileError::Newer { .. })), "{opened:?}");
 }

@@ -120,48 +120,16 @@ fn nothing_is_promised_to_a_failing_member_until_it_is_up_again() {
     let (mut grants, now) = (Grants::new(40), Instant::now());
     grants.look(LEADS, (1, None), now);
     let sequence = grants.question();
-    assert_eq!(grants.granted(7, false), 0, "it has not answered");
+    assert_eq!(grants.granted(7), 0, "it has not answered");
     grants.answered(7, sequence);
-    assert_eq!(grants.granted(7, false), sequence);
+    assert_eq!(grants.granted(7), sequence);
     grants.fall(7);
     grants.answered(7, grants.sequence);
-    assert_eq!(grants.granted(7, false), 0);
+    assert_eq!(grants.granted(7), 0);
     grants.settle(7);
-    assert_eq!(grants.granted(7, true), 0);
-    assert_eq!(grants.granted(7, false), sequence);
+    assert_eq!(grants.granted(7), sequence);
     grants.look(FOLLOWS, (1, None), now);
-    assert_eq!(grants.granted(7, false), 0);
-}
-
-#[test]
-fn promises_to_a_removed_member_are_over_a_silence_after_the_last_one() {
-    let (mut grants, now) = (Grants::new(0), Instant::now());
-    grants.look(LEADS, (1, None), now);
-    let over = |grants: &Grants, at| grants.is_over(7, SILENCE, now + ms(at));
-    assert!(!over(&grants, 9000), "it is promised something still");
-    let sequence = grants.question();
-    grants.answered(7, sequence);
-    grants.leave(7, now + ms(5000));
-    assert_eq!(grants.granted(7, false), 0);
-    // Another caller wants it too.
-    grants.leave(7, now + ms(5500));
-    assert!(!over(&grants, 6499) && over(&grants, 6500));
-    grants.stay(7);
-    assert!(over(&grants, 6500) && !grants.is_leaving(8));
-    grants.stay(7);
-    assert!(!over(&grants, 9000));
-    assert_eq!(grants.granted(7, false), sequence);
-    grants.leave(7, now + ms(8000));
-    // Another leader may have promised something, too.
-    grants.look(FOLLOWS, (1, Some(5)), now + ms(9000));
-    let again = Role {
-        leads: Some(4),
-        ..LEADS
-    };
-    grants.look(again, (1, Some(5)), now + ms(9100));
-    assert!(!grants.is_leaving(7));
-    grants.leave(7, now + ms(9100));
-    assert!(!over(&grants, 11_599) && over(&grants, 11_600));
+    assert_eq!(grants.granted(7), 0);
 }
 
 #[test]

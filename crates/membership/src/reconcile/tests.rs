@@ -110,10 +110,17 @@ fn a_member_that_moved_is_reached_at_its_new_address() {
 #[test]
 fn a_removed_member_votes_no_more_and_then_is_forgotten() {
     let mut state = three();
-    state.apply(Change::Remove { id: "c".into() });
+    let remove = Change::Remove { id: "c".into() };
+    state.apply(remove.clone());
     let voting = metrics(&[&[1, 2, 3]], &NODES);
     assert_eq!(step(&state, &voting, &[1, 2]), voters(&[1]));
     let learning = metrics(&[&[1]], &NODES);
+    let next = step(&state, &learning, &[1, 2]);
+    assert_eq!(next, Some(Step::State(Change::ProposeLayout)), "it is up");
+    state.apply(Change::Down(3));
+    let next = step(&state, &learning, &[1, 2]);
+    assert_eq!(next, Some(Step::State(remove.clone())));
+    state.apply(remove);
     let gone = Some(Step::Raft(ChangeMembers::RemoveNodes(BTreeSet::from([3]))));
     assert_eq!(step(&state, &learning, &[1, 2]), gone);
 }

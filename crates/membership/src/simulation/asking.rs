@@ -42,8 +42,8 @@ impl Node {
             };
             free.insert(now);
             let member = self.state.by_raft_id(id);
-            let is_down = member.is_none_or(Member::is_down);
-            let granted = role.promises().then(|| self.grants.granted(id, is_down));
+            let granted = role.promises() && member.is_some_and(Member::gets_leases);
+            let granted = granted.then(|| self.grants.granted(id));
             let question = PingRequest {
                 ends: Some(RaftEnds {
                     cluster: 1,
@@ -54,7 +54,7 @@ impl Node {
                 sequence: self.grants.question(),
                 granted: granted.unwrap_or(0),
                 is_leading: role.promises(),
-                epoch: member.map_or(self.state.epoch, |member| member.since),
+                epoch: member.map_or(self.state.epoch, |member| member.sync.since.0),
             };
             let message = Message::Ping {
                 sent: now,
@@ -72,13 +72,13 @@ impl Node {
             return;
         };
         let (raft_id, applied) = (self.id(), self.state.epoch);
-        let change = match member.status {
+        let change = match member.sync.status {
             Status::Down => Change::Sync {
                 raft_id,
                 applied,
                 started: 1,
             },
-            Status::InSync if self.state.next.is_none() || member.is_ready => return,
+            Status::InSync if self.state.next.is_none() || member.sync.ready => return,
             Status::Syncing | Status::InSync => Change::InSync { raft_id, applied },
         };
         match self.leader {

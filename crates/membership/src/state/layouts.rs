@@ -1,6 +1,6 @@
 //! Layouts, stand-ins and the statuses of members: the part of the state that replication follows.
 
-use fonn_replication::{Change as SlotChange, Epoch, MemberId, Slot, StandIn, Status, Topology};
+use fonn_replication::{Change as SlotChange, Epoch, Status, Topology};
 
 use super::{Change, Effect, State};
 use crate::member::{Member, Phase};
@@ -10,35 +10,21 @@ impl State {
     /// What replication follows of the state.
     #[must_use]
     pub fn topology(&self) -> Topology {
-        let down = fonn_replication::Member {
-            status: Status::Down,
-            since: Epoch(0),
-            ready: false,
-            incarnation: 0,
-        };
+        let down = fonn_replication::Member::new(Status::Down, Epoch(0));
         let last = self.members.values().map(|member| member.number).max();
         let mut members = vec![down; last.map_or(0, |last| usize::from(last) + 1)];
         for member in self.members.values() {
             if let Some(place) = members.get_mut(usize::from(member.number)) {
-                *place = fonn_replication::Member {
-                    status: member.status,
-                    since: Epoch(member.since),
-                    ready: member.is_ready,
-                    incarnation: member.started,
-                };
+                *place = member.sync;
             }
         }
-        let stand_in = |(slot, (member, since)): (&u16, &(u8, u64))| {
-            let (member, since) = (MemberId(*member), Epoch(*since));
-            (Slot(*slot), StandIn { member, since })
-        };
         Topology {
             epoch: Epoch(self.epoch),
             members,
             layout: self.placing.layout(),
             next_layout: self.next.as_ref().map(Placing::layout),
-            proposed: Epoch(self.proposed),
-            stand_ins: self.stand_ins.iter().map(stand_in).collect(),
+            proposed: self.proposed,
+            stand_ins: self.stand_ins.clone(),
         }
     }
 
@@ -52,7 +38,7 @@ impl State {
                 {
                     self.placing = next;
                 }
-                self.follow(&topology);
+                self.follow(topology);
                 Effect::Map
             }
             None => Effect::Unseen,
@@ -62,28 +48,22 @@ impl State {
     /// Has other members stand in where the last owner of a slot is gone.
     pub(super) fn choose_stand_ins(&mut self) -> Effect {
         let topology = self.topology().with_stand_ins(Epoch(self.epoch + 1));
-        self.follow(&topology);
+        self.follow(topology);
         Effect::Map
     }
 
     /// Takes over what a change of the topology made of the members and stand-ins. The epoch and
     /// its versions follow with the effect.
-    fn follow(&mut self, topology: &Topology) {
+    fn follow(&mut self, topology: Topology) {
         for member in self.members.values_mut() {
             let of = topology.members.get(usize::from(member.number));
             if let Some(of) = of {
-                member.status = of.status;
-                member.since = of.since.0;
-                member.is_ready = of.ready;
-                member.started = of.incarnation;
+                member.sync = *of;
                 member.is_missed &= member.is_down();
             }
         }
-        self.proposed = topology.proposed.0;
-        let stand_ins = topology.stand_ins.iter();
-        self.stand_ins = stand_ins
-            .map(|(slot, it)| (slot.0, (it.member.0, it.since.0)))
-            .collect();
+        self.proposed = topology.proposed;
+        self.stand_ins = topology.stand_ins;
     }
 
     /// The layout that there should be: on the active members with a weight that are not missed.
@@ -109,11 +89,13 @@ impl State {
         (!places.is_empty()).then(|| Placing::new(replicas, places))
     }
 
-    /// Whether another layout than the one in force is proposed or due.
+    /// Whether another layout than the one in force is proposed or due, or a member is leaving.
     #[must_use]
     pub fn is_moving(&self) -> bool {
         let wanted = self.wanted();
-        self.next.is_some() || wanted.is_some_and(|wanted| wanted != self.placing)
+        self.next.is_some()
+            || wanted.is_some_and(|wanted| wanted != self.placing)
+            || self.members.values().any(Member::is_leaving)
     }
 
     /// What the leader has to propose about layouts, if anything.

@@ -95,7 +95,13 @@ fn a_member_joins_becomes_active_falls_returns_drains_and_goes() {
             Some(MemberState::Draining),
             8,
         ),
-        (Change::Remove { id: "b".into() }, None, 9),
+        (
+            Change::Remove { id: "b".into() },
+            Some(MemberState::Draining),
+            9,
+        ),
+        (Change::Down(2), Some(MemberState::Down), 10),
+        (Change::Remove { id: "b".into() }, None, 11),
     ] {
         // Twice: the second time it holds already.
         for _ in 0..2 {
@@ -194,6 +200,34 @@ fn a_removed_disk_cannot_return_and_an_empty_one_can() {
 }
 
 #[test]
+fn a_member_that_is_to_be_removed_stays_until_it_is_down_and_does_not_return() {
+    let mut state = formed();
+    state.apply(Change::Join(info("b", 2)));
+    state.apply(Change::Activate(2));
+    settle(&mut state);
+    let remove = Change::Remove { id: "b".into() };
+    state.apply(remove.clone());
+    assert!(state.is_moving() && !state.members["b"].gets_leases());
+    let leaving = state.clone();
+    state.apply(Change::Drain { id: "b".into() });
+    assert_eq!(state, leaving, "a drain does not keep it");
+    let refused = Outcome::Refused(Refusal::Removed("b".into()));
+    assert_eq!(state.apply(Change::Activate(2)), refused);
+    assert_eq!(state, leaving, "nor does the end of a drain");
+    state.apply(Change::Down(2));
+    assert_eq!(state.apply(asks_to_sync(&state, "b")), refused);
+    state.apply(Change::Join(info("b", 3)));
+    assert_eq!(state.members["b"].phase, Phase::Active);
+    state = leaving;
+    state.apply(Change::Down(2));
+    state.apply(remove);
+    assert_eq!(state_of(&state, "b"), None);
+    assert_eq!(state.apply(Change::Join(info("b", 2))), refused);
+    settle_up(&mut state);
+    assert!(!state.is_moving());
+}
+
+#[test]
 fn an_empty_disk_is_a_new_incarnation_that_old_decisions_do_not_reach() {
     let mut state = formed();
     state.apply(Change::Join(info("b", 2)));
@@ -234,6 +268,9 @@ fn no_member_joins_at_the_address_of_another_unless_that_has_failed() {
         ..info("c", 3)
     };
     assert!(!refused(state.apply(Change::Join(at_b))), "b has failed");
+    state.apply(Change::Down(1));
+    let at_a = taken("d", 4);
+    assert!(!refused(state.apply(Change::Join(at_a))), "the founder too");
 }
 
 #[test]
@@ -514,6 +551,7 @@ fn the_number_of_a_removed_member_is_given_again_when_no_layout_has_it() {
     state.apply(Change::Join(info("b", 2)));
     state.apply(Change::Activate(2));
     settle(&mut state);
+    state.apply(Change::Down(2));
     state.apply(Change::Remove { id: "b".into() });
     state.apply(Change::Join(info("c", 3)));
     assert_eq!(state.members["c"].number, 2, "the layout has the number 1");
@@ -578,7 +616,7 @@ proptest! {
             let outcome = state.apply(change.clone());
             let seen = |state: &State| {
                 let placed = (state.placing.clone(), state.next.clone(), state.stand_ins.clone());
-                let status = |it: &Member| (it.number, it.phase, it.status, it.since, it.is_ready, it.started, it.is_missed);
+                let status = |it: &Member| (it.number, it.phase, it.sync, it.is_missed);
                 let statuses: Vec<_> = state.members.values().map(status).collect();
                 (state.cluster, state.replicas, map::members(state), placed, statuses)
             };

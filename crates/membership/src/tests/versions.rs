@@ -32,7 +32,7 @@ async fn what_a_newer_leader_writes_and_others_do_not_know_changes_nothing_and_s
     // Where the machine stood still a member may have failed and returned.
     nodes[leading].map(|map| map.epoch >= epoch).await;
     let state = nodes[leading].cluster.state().borrow().clone();
-    let has_fallen = state.members.values().any(|it| it.since > before);
+    let has_fallen = state.members.values().any(|it| it.sync.since.0 > before);
     assert!(epoch == before + 1 || has_fallen, "{epoch} after {before}");
     for node in &nodes {
         node.map(|map| map.replicas == 2).await;

@@ -122,13 +122,13 @@ async fn report(cluster: Cluster, id: String) {
         if let Some(member) = own {
             let raft_id = member.info.raft_id;
             let applied = state.epoch;
-            let change = match member.status {
+            let change = match member.sync.status {
                 SyncStatus::Down => Some(Change::Sync {
                     raft_id,
                     applied,
                     started: 1,
                 }),
-                SyncStatus::InSync if state.next.is_none() || member.is_ready => None,
+                SyncStatus::InSync if state.next.is_none() || member.sync.ready => None,
                 SyncStatus::Syncing | SyncStatus::InSync => {
                     Some(Change::InSync { raft_id, applied })
                 }

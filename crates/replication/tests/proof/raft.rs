@@ -163,12 +163,7 @@ impl Raft {
 /// The first topology, in which no member is in sync.
 pub fn first_topology(members_len: usize, layout: Arc<Layout>) -> Topology {
     let epoch = Epoch(1);
-    let member = Member {
-        status: Status::Syncing,
-        since: epoch,
-        ready: false,
-        incarnation: 0,
-    };
+    let member = Member::new(Status::Syncing, epoch);
     let first = Topology {
         epoch,
         members: vec![member; members_len],
