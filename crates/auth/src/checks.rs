@@ -46,6 +46,26 @@ pub(super) fn check_inhabitable(namespace: &str) -> Result<(), String> {
     }
 }
 
+/// An overlay lies on one namespace that is none itself. `third` is the base of `base`; the outer
+/// option is none if no user is in `base`.
+///
+/// # Errors
+/// Why `base` cannot be the base of `name`.
+pub(super) fn check_base(
+    name: &str,
+    base: &str,
+    third: Option<Option<&str>>,
+) -> Result<(), String> {
+    Err(match third {
+        _ if base == name => format!("the namespace `{name}` has itself as its `base`"),
+        None => format!("no user is in namespace `{base}`, the base of `{name}`"),
+        Some(Some(third)) => format!(
+            "`{base}`, the base of `{name}`, has a base itself (`{third}`); overlays have one level"
+        ),
+        Some(None) => return Ok(()),
+    })
+}
+
 /// The name of a user, which HTTP separates from the password by a colon (RFC 7617, section 2).
 ///
 /// # Errors

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use fonn_base::size::ByteCount;
 use serde::{Deserialize, Serialize};
 
-use super::checks::{check_inhabitable, check_name, check_user_name, parse_hash};
+use super::checks::{check_base, check_inhabitable, check_name, check_user_name, parse_hash};
 use super::directory::{DEFAULT_NAMESPACE, Directory, Namespace, Role, User, namespace_number};
 
 /// A user that members agreed on.
@@ -118,8 +118,9 @@ pub(super) fn union(file: &Directory, records: &Records) -> (Directory, LeftOut)
     let mut namespaces: BTreeMap<&str, Arc<Namespace>> = BTreeMap::new();
     for &name in &inhabited {
         let base = base_of(name);
+        let third = base.and_then(|base| inhabited.contains(base).then(|| base_of(base)));
         if let Some(base) = base
-            && let Err(why) = check_base(name, base, &inhabited, base_of)
+            && let Err(why) = check_base(name, base, third)
         {
             let in_it = candidates.iter().filter(|it| it.1.namespace == name);
             left_out.extend(in_it.map(|it| (it.0.clone(), why.clone())));
@@ -153,29 +154,6 @@ pub(super) fn union(file: &Directory, records: &Records) -> (Directory, LeftOut)
         exchange: Arc::clone(&file.exchange),
     };
     (directory, left_out)
-}
-
-/// An overlay lies on one namespace that is none itself. (The file has seen to its own.)
-fn check_base<'n>(
-    name: &str,
-    base: &str,
-    inhabited: &BTreeSet<&str>,
-    base_of: impl Fn(&str) -> Option<&'n str>,
-) -> Result<(), String> {
-    if base == name {
-        return Err(format!("the namespace `{name}` has itself as its base"));
-    }
-    if !inhabited.contains(base) {
-        return Err(format!(
-            "no user is in namespace `{base}`, the base of `{name}`"
-        ));
-    }
-    match base_of(base) {
-        None => Ok(()),
-        Some(third) => Err(format!(
-            "`{base}`, the base of `{name}`, has a base itself (`{third}`); overlays have one level"
-        )),
-    }
 }
 
 /// Whether members may agree on `then` in the place of `now`, beside the users of a file.

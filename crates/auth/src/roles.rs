@@ -30,7 +30,6 @@ pub const ROLES: &[(&str, Role)] = &[
     ("fonn.v1.Cold/Rebuild", Admin),
     ("fonn.v1.Membership/Map", Read),
     ("fonn.v1.Membership/Drain", Admin),
-    ("fonn.v1.Membership/Leaving", Read),
     ("fonn.v1.Membership/Remove", Admin),
     ("fonn.v1.Membership/SetWeight", Admin),
     ("fonn.v1.Membership/SetReplicas", Admin),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustls::ServerConfig;
 
 use crate::Authenticator;
-use crate::tls::{Peers, Tls};
+use crate::tls::Tls;
 
 /// How a server protects itself. By default not at all: for listeners that only the machine itself
 /// reaches.
@@ -36,11 +36,11 @@ impl Security {
     #[must_use]
     pub fn server_config(&self) -> Option<Arc<ServerConfig>> {
         let tls = self.tls.as_ref()?;
-        let has_authority = tls.client().is_some();
-        Some(tls.server(match self.users.is_none() && has_authority {
-            true => Peers::Certified,
-            false => Peers::Anybody,
-        }))
+        let of_members = match self.users {
+            Some(_) => None,
+            None => tls.members_server(),
+        };
+        Some(of_members.unwrap_or_else(|| tls.server()))
     }
 
     /// Whether a client at this address may speak without TLS.

@@ -1,11 +1,11 @@
 //! TLS: certificate, key and the authority of members, read from files and again without a restart.
 //!
-//! A [`Tls`] is in one of two roles at a time for each connection: it answers clients and members
-//! ([`Tls::server`]), and it calls other members, showing the same certificate ([`Tls::client`]).
+//! A [`Tls`] is in one of two roles at a time for each connection: it answers clients
+//! ([`Tls::server`]) and members ([`Tls::members_server`]), and it calls other members, showing the
+//! same certificate ([`Tls::client`]).
 //! Connections that exist keep what they began with, as long as the certificate of the other end is
 //! good by what is in force ([`Standing`]).
 
-mod expiry;
 mod handshakes;
 mod link;
 mod standing;
@@ -59,15 +59,6 @@ const CA: &str = "--tls-ca";
 const CLIENT_CA: &str = "--tls-client-ca";
 const CLIENT_CRL: &str = "--tls-client-crl";
 
-/// Whether a peer has to show a certificate of `--tls-client-ca`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Peers {
-    /// Every peer may connect; a certificate that is shown has to be good.
-    Anybody,
-    /// No peer without a good certificate.
-    Certified,
-}
-
 /// TLS that cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
@@ -95,15 +86,19 @@ pub enum TlsError {
 
 /// What one reading of the files gave.
 struct Loaded {
-    /// For every peer, and for holders of a certificate alone.
-    servers: [Arc<ServerConfig>; 2],
-    client: Option<Arc<ClientConfig>>,
-    judges: Option<Judges>,
+    /// For every peer; a certificate that is shown has to be good.
+    server: Arc<ServerConfig>,
+    members: Option<Members>,
 }
 
-/// What judges certificates of `--tls-client-ca`: of those that call, and of those that are called.
-struct Judges {
+/// How members know each other: by certificates of `--tls-client-ca`.
+struct Members {
+    /// For peers that show a good certificate.
+    server: Arc<ServerConfig>,
+    client: Arc<ClientConfig>,
+    /// What judges the certificates of peers that call.
     clients: Arc<dyn ClientCertVerifier>,
+    /// What judges the certificates of peers that are called.
     servers: Arc<WebPkiServerVerifier>,
 }
 
@@ -179,16 +174,16 @@ impl Tls {
         now: UnixTime,
     ) -> Result<(), rustls::Error> {
         let loaded = self.loaded.read();
-        let (Some(judges), Some((end, between))) = (&loaded.judges, chain.split_first()) else {
+        let (Some(members), Some((end, between))) = (&loaded.members, chain.split_first()) else {
             return Err(rustls::Error::NoCertificatesPresented);
         };
         match side {
             Side::Client => {
-                let judge = &judges.clients;
+                let judge = &members.clients;
                 judge.verify_client_cert(end, between, now).map(|_| ())
             }
             Side::Server(name) => {
-                let judge = &judges.servers;
+                let judge = &members.servers;
                 judge
                     .verify_server_cert(end, between, name, &[], now)
                     .map(|_| ())
@@ -196,21 +191,25 @@ impl Tls {
         }
     }
 
-    /// How to answer a peer. Without `--tls-client-ca` no peer is [`Peers::Certified`], so
-    /// every handshake of that kind fails.
+    /// How to answer a peer that needs no certificate. One that it shows has to be good.
     #[must_use]
-    pub fn server(&self, peers: Peers) -> Arc<ServerConfig> {
-        let [anybody, certified] = &self.loaded.read().servers;
-        Arc::clone(match peers {
-            Peers::Anybody => anybody,
-            Peers::Certified => certified,
-        })
+    pub fn server(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.loaded.read().server)
     }
 
-    /// How to call another member; none without `--tls-client-ca`, by which members are known.
+    /// How to answer a peer that has to show a good certificate; none without `--tls-client-ca`, by
+    /// which members are known.
+    #[must_use]
+    pub fn members_server(&self) -> Option<Arc<ServerConfig>> {
+        let loaded = self.loaded.read();
+        loaded.members.as_ref().map(|it| Arc::clone(&it.server))
+    }
+
+    /// How to call another member; none without `--tls-client-ca`.
     #[must_use]
     pub fn client(&self) -> Option<Arc<ClientConfig>> {
-        self.loaded.read().client.clone()
+        let loaded = self.loaded.read();
+        loaded.members.as_ref().map(|it| Arc::clone(&it.client))
     }
 }
 
@@ -235,20 +234,6 @@ fn read(files: &TlsFiles) -> Result<Loaded, TlsError> {
         Some(path) => revocations(path)?,
         None => Vec::new(),
     };
-    let members = match &files.client_ca {
-        None => None,
-        Some(path) => {
-            let roots = Arc::new(authorities(CLIENT_CA, path)?);
-            let trust = Trust {
-                flag: CLIENT_CA,
-                path,
-                roots: &roots,
-                crls: &crls,
-            };
-            let asking = |allow_none| clients(&trust, allow_none, &provider);
-            Some((asking(true)?, asking(false)?, servers(&trust, &provider)?))
-        }
-    };
     let server = |verifier: Arc<dyn ClientCertVerifier>| -> Result<Arc<ServerConfig>, TlsError> {
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
@@ -259,26 +244,30 @@ fn read(files: &TlsFiles) -> Result<Loaded, TlsError> {
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Arc::new(config))
     };
-    Ok(match members {
-        None => Loaded {
-            servers: [
-                server(WebPkiClientVerifier::no_client_auth())?,
-                server(Arc::new(Nobody(Arc::clone(&provider))))?,
-            ],
-            client: None,
-            judges: None,
-        },
-        Some((anybody, certified, servers)) => Loaded {
-            servers: [server(anybody)?, server(Arc::clone(&certified))?],
-            client: Some(
-                calling(Arc::clone(&servers), Some(Arc::clone(&own)), &provider)
-                    .map_err(mismatch)?,
-            ),
-            judges: Some(Judges {
-                clients: certified,
-                servers,
-            }),
-        },
+    let Some(path) = &files.client_ca else {
+        return Ok(Loaded {
+            server: server(WebPkiClientVerifier::no_client_auth())?,
+            members: None,
+        });
+    };
+    let roots = Arc::new(authorities(CLIENT_CA, path)?);
+    let trust = Trust {
+        flag: CLIENT_CA,
+        path,
+        roots: &roots,
+        crls: &crls,
+    };
+    let asking = |allow_none| clients(&trust, allow_none, &provider);
+    let (any, clients, servers) = (asking(true)?, asking(false)?, servers(&trust, &provider)?);
+    let client = calling(Arc::clone(&servers), Some(Arc::clone(&own)), &provider);
+    Ok(Loaded {
+        server: server(any)?,
+        members: Some(Members {
+            server: server(Arc::clone(&clients))?,
+            client: client.map_err(mismatch)?,
+            clients,
+            servers,
+        }),
     })
 }
 
@@ -455,49 +444,6 @@ fn file(
         flag,
         path: path.to_owned(),
         problem,
-    }
-}
-
-/// Trusts no certificate: members cannot be told from others without their authority.
-#[derive(Debug)]
-struct Nobody(Arc<CryptoProvider>);
-
-impl rustls::server::danger::ClientCertVerifier for Nobody {
-    fn root_hint_subjects(&self) -> &[rustls::DistinguishedName] {
-        &[]
-    }
-
-    fn verify_client_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: rustls::pki_types::UnixTime,
-    ) -> Result<rustls::server::danger::ClientCertVerified, rustls::Error> {
-        Err(rustls::CertificateError::UnknownIssuer.into())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signature: &rustls::DigitallySignedStruct,
-    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
-        let supported = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, cert, signature, supported)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signature: &rustls::DigitallySignedStruct,
-    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
-        let supported = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, cert, signature, supported)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
     }
 }
 

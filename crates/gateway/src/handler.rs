@@ -13,7 +13,7 @@ mod write;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -21,7 +21,7 @@ use fonn_admin::HostNames;
 use fonn_auth::{Security, Source};
 use fonn_base::metrics::Metrics;
 use fonn_oidc::Verifier;
-use fonn_server::Scope;
+use fonn_server::{Scope, Strangers, StrangersMax};
 use http_body::Body;
 use hyper::header::{CONTENT_LENGTH, HeaderValue, USER_AGENT};
 use hyper::{HeaderMap, Request, Response, StatusCode};
@@ -34,7 +34,6 @@ use crate::life::{Active, Life, Times};
 use crate::metrics::{Figures, LostRead};
 use crate::outstanding::{Counted, Outstanding, Reader};
 use crate::payload::Payload;
-use crate::probation::Probation;
 use crate::receive::Terms;
 use crate::route::{self, Dialect, Route, RouteError};
 use crate::server::wide_places;
@@ -46,6 +45,14 @@ use crate::usage::{ToolUse, Use};
 /// Operations of the store that are under way at once; beyond that a read is a miss and a write is
 /// refused.
 const OPERATIONS_MAX: usize = 4096;
+
+/// Connections on probation: their clients have to log in or to speak TLS, and have not done so.
+/// Each may hold the head of a request and a window of HTTP/2, 112 KiB. Wide windows are bounded by
+/// themselves.
+const PROBATION_MAX: StrangersMax = StrangersMax {
+    of_source: 128,
+    of_all: 512,
+};
 
 /// Shorter bodies of responses are not counted: connections hold as much besides.
 const COUNTED_LEN_MIN: usize = 4096;
@@ -91,7 +98,8 @@ struct Inner<S: Store> {
     trees: Semaphore,
     uploads: Uploads,
     verifier: Arc<Verifier>,
-    probation: Probation,
+    probation: Strangers<Arc<Life>>,
+    last_on_probation: AtomicU64,
 }
 
 impl<S: Store> Clone for Front<S> {
@@ -149,7 +157,8 @@ impl<S: Store> Front<S> {
             options,
             outstanding: Arc::default(),
             figures: Figures::default(),
-            probation: Probation::default(),
+            probation: Strangers::new(PROBATION_MAX),
+            last_on_probation: AtomicU64::new(0),
             operations: Arc::new(Semaphore::new(OPERATIONS_MAX)),
             exchanges: Arc::new(Semaphore::new(exchange::EXCHANGES_MAX)),
             reworks: Semaphore::new(remote::REWORKS_MAX),
@@ -402,17 +411,27 @@ impl<S: Store> Front<S> {
         self.forget(call.life);
         let admitted = self.admit(headers, call.peer).await;
         match admitted {
-            Ok(_) => call.life.accept(),
+            Ok(_) => {
+                call.life.accept();
+                // Another request of the connection may have failed meanwhile.
+                self.forget(call.life);
+            }
             Err(_) if call.life.is_on_probation() => self.suspect(call.peer.address, call.life),
             Err(_) => {}
         }
         admitted
     }
 
-    /// Puts a connection on probation.
+    /// Puts a connection on probation. Cuts the oldest one there, if there are too many.
     pub(crate) fn suspect(&self, address: IpAddr, life: &Arc<Life>) {
         let source = Source::of(Some(address));
-        life.set_number(self.0.probation.begin(source, life));
+        let number = self.0.last_on_probation.fetch_add(1, Ordering::Relaxed) + 1;
+        let oldest = self.0.probation.begin(number, source, Arc::clone(life));
+        // Two requests of a connection may fail side by side.
+        self.0.probation.end(life.set_number(number));
+        if let Some((_, oldest)) = oldest {
+            oldest.cut();
+        }
     }
 
     /// A connection is among those on probation no longer.

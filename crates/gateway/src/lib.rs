@@ -33,7 +33,6 @@ pub mod mount;
 mod outstanding;
 mod packed;
 mod payload;
-mod probation;
 mod range;
 mod receive;
 mod remote_metrics;

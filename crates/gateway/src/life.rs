@@ -148,9 +148,9 @@ impl Life {
         Awaiting(Arc::clone(self))
     }
 
-    /// The connection is on probation under this number.
-    pub(crate) fn set_number(&self, number: u64) {
-        self.number.store(number, Ordering::Relaxed);
+    /// The connection is on probation under this number. Returns the one before.
+    pub(crate) fn set_number(&self, number: u64) -> u64 {
+        self.number.swap(number, Ordering::Relaxed)
     }
 
     /// The last number of the connection among those on probation; 0 if it was none of them.

@@ -27,10 +27,7 @@ const CODES: usize = Code::ALL.len();
 #[derive(Debug, Default)]
 pub(crate) struct RemoteFigures {
     calls: [[AtomicU64; CODES]; METHODS],
-    unknown_calls: AtomicU64,
     lookups: [AtomicU64; ResultLookup::ALL.len()],
-    presence_checks: AtomicU64,
-    missing_blobs: AtomicU64,
     received_bytes: AtomicU64,
     sent_bytes: AtomicU64,
     packed_bytes: AtomicU64,
@@ -47,10 +44,7 @@ impl RemoteFigures {
     /// Counts a call that was answered with `sent` bytes.
     pub(crate) fn answered(&self, method: Option<Method>, code: Code, sent: usize) {
         add(Some(&self.sent_bytes), sent);
-        let Some(method) = method else {
-            return add(Some(&self.unknown_calls), 1);
-        };
-        let method = Method::ALL.iter().position(|it| *it == method);
+        let method = Method::ALL.iter().position(|it| Some(*it) == method);
         let of = method.and_then(|index| self.calls.get(index));
         let code = Code::ALL.iter().position(|it| *it == code);
         add(of.zip(code).and_then(|(of, index)| of.get(index)), 1);
@@ -64,12 +58,6 @@ impl RemoteFigures {
     /// Counts a lookup of an action result.
     pub(crate) fn looked_up(&self, outcome: ResultLookup) {
         add(self.lookups.get(outcome.index()), 1);
-    }
-
-    /// Counts blobs whose presence was asked for.
-    pub(crate) fn checked(&self, asked: usize, missing: usize) {
-        add(Some(&self.presence_checks), asked);
-        add(Some(&self.missing_blobs), missing);
     }
 
     /// Counts a blob of `len` bytes that was stored as a stream.
@@ -100,21 +88,6 @@ impl RemoteFigures {
             );
         }
         for (name, help, count) in [
-            (
-                "fonn_reapi_unknown_calls_total",
-                "Calls over gRPC of a method that the cache does not have.",
-                &self.unknown_calls,
-            ),
-            (
-                "fonn_reapi_presence_checks_total",
-                "Blobs whose presence was checked, for FindMissingBlobs, uploads and action results.",
-                &self.presence_checks,
-            ),
-            (
-                "fonn_reapi_missing_blobs_total",
-                "Blobs that were missing when their presence was checked.",
-                &self.missing_blobs,
-            ),
             (
                 "fonn_reapi_received_bytes_total",
                 "Bytes of messages that clients of the Remote Execution API sent.",

@@ -8,9 +8,7 @@ use fonn_auth::Source;
 use fonn_proto::command::{MANIFEST_FLAGS, PACKED_FLAGS};
 use fonn_proto::outcome::KEPT;
 use fonn_proto::outcome::Value;
-use fonn_proto::{
-    Command, Delete, ExpirySpec, Failure, Get, Outcome, Store as Set, StoreMode, Version,
-};
+use fonn_proto::{Command, Delete, ExpirySpec, Failure, Get, Outcome, Store as Set, StoreMode};
 use fonn_server::{
     Budget as _, Event, Reservation, Scope, Service, Shared, Tuning, carry_out_in, hits_in,
 };
@@ -149,38 +147,18 @@ impl<S: Service> Store for Served<S> {
         form: Form,
         mode: PutMode,
     ) -> Result<PutOutcome, Failure> {
+        let (mode, compare) = match mode {
+            PutMode::Replace => (StoreMode::Set, None),
+            PutMode::Keep => (StoreMode::Add, None),
+            PutMode::Over(version) => (StoreMode::Set, Some(version)),
+        };
         let command = Command::Store(Set {
-            mode: match mode {
-                PutMode::Replace => StoreMode::Set,
-                PutMode::Keep => StoreMode::Add,
-            },
+            mode,
+            compare,
             ..Set::set(&key, &bytes, flags_of(form), ExpirySpec::Never)
         });
         match self.execute(scope, &command, Some(&bytes)).await {
             Outcome::Stored(stored) if stored.version == KEPT => Ok(PutOutcome::Kept),
-            Outcome::Stored(_) => Ok(PutOutcome::Stored),
-            Outcome::NotStored(_) => Ok(PutOutcome::Kept),
-            outcome => unexpected(&outcome),
-        }
-    }
-
-    async fn put_over(
-        self,
-        scope: Scope,
-        key: Bytes,
-        bytes: Bytes,
-        form: Form,
-        over: Option<Version>,
-    ) -> Result<PutOutcome, Failure> {
-        let command = Command::Store(Set {
-            mode: match over {
-                Some(_) => StoreMode::Set,
-                None => StoreMode::Add,
-            },
-            compare: over,
-            ..Set::set(&key, &bytes, flags_of(form), ExpirySpec::Never)
-        });
-        match self.execute(scope, &command, Some(&bytes)).await {
             Outcome::Stored(_) => Ok(PutOutcome::Stored),
             Outcome::NotStored(_) | Outcome::Exists | Outcome::NotFound => Ok(PutOutcome::Kept),
             outcome => unexpected(&outcome),

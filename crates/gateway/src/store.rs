@@ -14,6 +14,8 @@ pub enum PutMode {
     Replace,
     /// Keeps it.
     Keep,
+    /// Replaces it if it has this version. What another client stored meanwhile is kept.
+    Over(Version),
 }
 
 /// What became of a value.
@@ -122,20 +124,6 @@ pub trait Store: Clone + Send + Sync + 'static {
         bytes: Bytes,
         form: Form,
         mode: PutMode,
-    ) -> impl Future<Output = Result<PutOutcome, Failure>> + Send;
-
-    /// Stores bytes in the place of this version, or where there is none. What another client
-    /// stored meanwhile is kept.
-    ///
-    /// # Errors
-    /// As [`Store::put`].
-    fn put_over(
-        self,
-        scope: Scope,
-        key: Bytes,
-        bytes: Bytes,
-        form: Form,
-        over: Option<Version>,
     ) -> impl Future<Output = Result<PutOutcome, Failure>> + Send;
 
     /// Removes the entry of `key`; false if there is none.

@@ -5,63 +5,32 @@
 
 use std::fmt;
 
-use jsonwebtoken::DecodingKey;
-use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, PublicKeyUse};
+use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm, PublicKeyUse};
+use jsonwebtoken::{Algorithm, DecodingKey};
 use serde::Deserialize;
 
 /// Keys of a set at most; further ones are left out.
 pub(crate) const KEYS_MAX: usize = 64;
 
-/// A signature algorithm that is accepted (RFC 7518, section 3.1; RFC 8037, section 3.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Algorithm {
-    /// RSASSA-PKCS1-v1_5 with SHA-256.
-    Rs256,
-    /// ECDSA on P-256 with SHA-256.
-    Es256,
-    /// Ed25519.
-    EdDsa,
+/// Whether signatures by an algorithm are accepted (RFC 7518, section 3.1; RFC 8037, section 3.1).
+pub(crate) const fn is_accepted(algorithm: Algorithm) -> bool {
+    matches!(
+        algorithm,
+        Algorithm::RS256 | Algorithm::ES256 | Algorithm::EdDSA
+    )
 }
 
-impl Algorithm {
-    /// The algorithm of a header, if it is accepted.
-    pub(crate) fn of(told: jsonwebtoken::Algorithm) -> Option<Self> {
-        match told {
-            jsonwebtoken::Algorithm::RS256 => Some(Self::Rs256),
-            jsonwebtoken::Algorithm::ES256 => Some(Self::Es256),
-            jsonwebtoken::Algorithm::EdDSA => Some(Self::EdDsa),
-            _ => None,
+/// The accepted algorithm that a key of this type is for.
+fn algorithm_of(parameters: &AlgorithmParameters) -> Option<Algorithm> {
+    match parameters {
+        AlgorithmParameters::RSA(_) => Some(Algorithm::RS256),
+        AlgorithmParameters::EllipticCurve(key) if key.curve == EllipticCurve::P256 => {
+            Some(Algorithm::ES256)
         }
-    }
-
-    pub(crate) const fn of_library(self) -> jsonwebtoken::Algorithm {
-        match self {
-            Self::Rs256 => jsonwebtoken::Algorithm::RS256,
-            Self::Es256 => jsonwebtoken::Algorithm::ES256,
-            Self::EdDsa => jsonwebtoken::Algorithm::EdDSA,
+        AlgorithmParameters::OctetKeyPair(key) if key.curve == EllipticCurve::Ed25519 => {
+            Some(Algorithm::EdDSA)
         }
-    }
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Rs256 => "RS256",
-            Self::Es256 => "ES256",
-            Self::EdDsa => "EdDSA",
-        }
-    }
-
-    /// The algorithm that a key of this type is for.
-    fn of_key(parameters: &AlgorithmParameters) -> Option<Self> {
-        match parameters {
-            AlgorithmParameters::RSA(_) => Some(Self::Rs256),
-            AlgorithmParameters::EllipticCurve(key) if key.curve == EllipticCurve::P256 => {
-                Some(Self::Es256)
-            }
-            AlgorithmParameters::OctetKeyPair(key) if key.curve == EllipticCurve::Ed25519 => {
-                Some(Self::EdDsa)
-            }
-            _ => None,
-        }
+        _ => None,
     }
 }
 
@@ -75,11 +44,11 @@ pub(crate) struct Key {
 impl Key {
     fn of(jwk: &Jwk) -> Option<Self> {
         let common = &jwk.common;
-        let algorithm = Algorithm::of_key(&jwk.algorithm)?;
+        let algorithm = algorithm_of(&jwk.algorithm)?;
         let is_for_signatures =
             !matches!(&common.public_key_use, Some(it) if *it != PublicKeyUse::Signature);
-        let told = common.key_algorithm.map(|told| told.to_string());
-        let is_for_algorithm = told.is_none_or(|told| told == algorithm.name());
+        let told = common.key_algorithm;
+        let is_for_algorithm = told.is_none_or(|told| told == KeyAlgorithm::from(algorithm));
         if !is_for_signatures || !is_for_algorithm {
             return None;
         }
@@ -185,31 +154,31 @@ mod tests {
         let set = set(&[ED, EC]);
         assert_eq!(set.len(), 2);
         assert!(matches!(
-            set.named(Some("ed"), Algorithm::EdDsa),
+            set.named(Some("ed"), Algorithm::EdDSA),
             Named::Key(_)
         ));
         assert!(matches!(
-            set.named(Some("ec"), Algorithm::EdDsa),
+            set.named(Some("ec"), Algorithm::EdDSA),
             Named::Mismatch
         ));
         assert!(matches!(
-            set.named(Some("ec"), Algorithm::Rs256),
+            set.named(Some("ec"), Algorithm::RS256),
             Named::Mismatch
         ));
         assert!(matches!(
-            set.named(Some("no"), Algorithm::Es256),
+            set.named(Some("no"), Algorithm::ES256),
             Named::Unknown
         ));
-        assert!(matches!(set.named(None, Algorithm::Es256), Named::Key(_)));
-        assert!(matches!(set.named(None, Algorithm::Rs256), Named::Unknown));
+        assert!(matches!(set.named(None, Algorithm::ES256), Named::Key(_)));
+        assert!(matches!(set.named(None, Algorithm::RS256), Named::Unknown));
     }
 
     #[test]
     fn a_token_without_key_id_means_no_key_if_several_could_be_meant() {
         let set = set(&[EC, &EC.replace("\"ec\"", "\"other\"")]);
-        assert!(matches!(set.named(None, Algorithm::Es256), Named::Unknown));
+        assert!(matches!(set.named(None, Algorithm::ES256), Named::Unknown));
         assert!(matches!(
-            set.named(Some("ec"), Algorithm::Es256),
+            set.named(Some("ec"), Algorithm::ES256),
             Named::Key(_)
         ));
     }

@@ -5,9 +5,8 @@
 //! client of a login page, it keeps no session, and it does not decide what an identity may do.
 //!
 //! Invariants:
-//! - A token is believed for its signature alone: by a key of the issuer that it names, with an
-//!   algorithm of [`Algorithm`] that is the one of the key. `none` and shared secrets are no such
-//!   algorithms.
+//! - A token is believed for its signature alone: by a key of the issuer that it names, with RS256,
+//!   ES256 or EdDSA, whichever is the algorithm of the key. `none` and shared secrets never count.
 //! - Issuer, audience, expiry and not-before are checked in each token.
 //! - Tokens that name unknown keys cause one fetch of keys in [`FETCH_INTERVAL`] for each issuer,
 //!   however many come.
@@ -30,6 +29,6 @@ mod verifier;
 
 pub use self::claims::Claims;
 pub use self::fetch::{DOCUMENT_LEN_MAX, FetchError};
-pub use self::keys::{Algorithm, KeySet};
+pub use self::keys::KeySet;
 pub use self::token::{Presented, Rejection, TOKEN_LEN_MAX, Terms};
 pub use self::verifier::{FETCH_INTERVAL, Issuer, KeySource, Verifier};

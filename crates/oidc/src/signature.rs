@@ -1,4 +1,4 @@
-//! Signatures over `ring`, for `jsonwebtoken`: the three algorithms of [`crate::Algorithm`].
+//! Signatures over `ring`, for `jsonwebtoken`: of the three algorithms that are accepted.
 
 use std::sync::Once;
 

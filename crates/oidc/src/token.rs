@@ -1,12 +1,12 @@
 //! A token as it was presented, and what is checked of it; without I/O.
 
 use jsonwebtoken::errors::ErrorKind;
-use jsonwebtoken::{Validation, dangerous};
+use jsonwebtoken::{Algorithm, Validation, dangerous};
 use serde_json::{Map, Value};
 
 use crate::claims::Claims;
 use crate::fetch::FetchError;
-use crate::keys::{Algorithm, Key};
+use crate::keys::{Key, is_accepted};
 use crate::signature;
 
 /// Longest token in bytes. Those of CI systems have one to three thousand.
@@ -104,7 +104,7 @@ impl<'t> Presented<'t> {
         if key.algorithm != self.algorithm {
             return Err(Rejection::KeyMismatch);
         }
-        let mut validation = Validation::new(self.algorithm.of_library());
+        let mut validation = Validation::new(self.algorithm);
         validation.leeway = LEEWAY_S;
         validation.validate_nbf = true;
         validation.set_required_spec_claims(&["exp", "iss", "aud"]);
@@ -143,7 +143,7 @@ fn header(text: &str) -> Option<Told> {
         // No extension is understood, so none may be critical (RFC 7515, section 4.1.11).
         Ok(header) if header.crit.is_some() || header.enc.is_some() || header.zip.is_some() => None,
         Ok(header) => Some(Told {
-            algorithm: Algorithm::of(header.alg),
+            algorithm: Some(header.alg).filter(|it| is_accepted(*it)),
             key_id: header.kid,
         }),
         // The library knows no `none`, and no algorithm without a signature.

@@ -105,12 +105,9 @@ impl Digest {
             return Err(ReapiError::Hash);
         }
         let mut hash = [0; HASH_LEN_MAX];
-        for (byte, pair) in hash.iter_mut().zip(text.chunks_exact(2)) {
-            let [high, low] = pair else {
-                return Err(ReapiError::Hash);
-            };
-            let (high, low) = (digit(*high), digit(*low));
-            let (high, low) = high.zip(low).ok_or(ReapiError::Hash)?;
+        let (pairs, _) = text.as_chunks::<2>();
+        for (byte, [high, low]) in hash.iter_mut().zip(pairs) {
+            let (high, low) = digit(*high).zip(digit(*low)).ok_or(ReapiError::Hash)?;
             *byte = high << 4 | low;
         }
         let hash_len = text.len() / 2;
@@ -192,12 +189,9 @@ impl Digest {
     /// The hash in hexadecimal digits.
     #[must_use]
     pub fn hash_hex(&self) -> String {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        let digit = |value: u8| char::from(DIGITS.get(usize::from(value)).copied().unwrap_or(b'0'));
-        let pairs = self.hash().iter();
-        pairs
-            .flat_map(|byte| [digit(byte >> 4), digit(byte & 15)])
-            .collect()
+        let mut text = Vec::with_capacity(2 * HASH_LEN_MAX);
+        self.push_hex(&mut text);
+        String::from_utf8(text).unwrap_or_default()
     }
 
     /// The digest as a message.
@@ -224,13 +218,31 @@ impl Digest {
     /// The path of the HTTP dialect for SHA-256. Other functions have an empty segment in their
     /// keys, which HTTP refuses: what is stored over HTTP is verified as SHA-256 alone.
     fn key(&self, instance: &Instance, kind: &str) -> Vec<u8> {
-        let hash = self.hash_hex();
-        let prefix = instance.prefix();
-        match self.function {
-            DigestFunction::Sha256 => format!("{prefix}{kind}/{hash}"),
-            function => format!("{prefix}{kind}//{}/{hash}", function.as_str()),
+        let name = self.function.as_str();
+        let parts: &[&str] = match self.function {
+            DigestFunction::Sha256 => &[instance.prefix(), kind, "/"],
+            _ => &[instance.prefix(), kind, "//", name, "/"],
+        };
+        let len = parts.iter().map(|it| it.len()).sum::<usize>() + 2 * self.hash().len();
+        let mut key = Vec::with_capacity(len);
+        for part in parts {
+            key.extend_from_slice(part.as_bytes());
         }
-        .into_bytes()
+        self.push_hex(&mut key);
+        key
+    }
+
+    fn push_hex(&self, out: &mut Vec<u8>) {
+        let digit = |value: u8| {
+            if value < 10 {
+                b'0' + value
+            } else {
+                b'a' + value - 10
+            }
+        };
+        for byte in self.hash() {
+            out.extend_from_slice(&[digit(byte >> 4), digit(byte & 15)]);
+        }
     }
 }
 

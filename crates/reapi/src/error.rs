@@ -59,12 +59,6 @@ pub enum ReapiError {
         /// What it should be.
         what: &'static str,
     },
-    /// A request to write is malformed, or has its data twice.
-    #[error("malformed message: {why}")]
-    Upload {
-        /// What is wrong.
-        why: &'static str,
-    },
     /// An action result refers to too many blobs.
     #[error("an action result refers to more than {max} blobs")]
     TooManyBlobs {

@@ -17,22 +17,13 @@ use crate::error::ReapiError;
 pub const MESSAGE_LEN_MAX: usize = 4 << 20;
 
 /// Bytes before a message.
-pub(crate) const HEAD_LEN: usize = 5;
+const HEAD_LEN: usize = 5;
 
 /// Bytes that are taken for the first of a message before they have come.
 const CAPACITY_MAX: usize = 64 << 10;
 
 /// Field 10 of [`ReadResponse`](crate::messages::ReadResponse), a field with a length.
 const READ_DATA_TAG: u8 = 10 << 3 | 2;
-
-/// What a body has next.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Framed {
-    /// A message.
-    Message(Bytes),
-    /// The rest of a message has not come.
-    More,
-}
 
 /// Cuts messages out of a body as it comes.
 #[derive(Debug, Default)]
@@ -50,38 +41,33 @@ impl Deframer {
         self.0.len()
     }
 
-    /// The bytes that wait, which are not to be pulled any more.
-    #[must_use]
-    pub fn take(&mut self) -> Bytes {
-        self.0.split().freeze()
-    }
-
     /// Whether no bytes wait.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The next message, if all of it has come. A length that is announced reserves little.
+    /// The next message; `None` until all of it has come. A length that is announced reserves
+    /// little.
     ///
     /// # Errors
     /// [`ReapiError`], as soon as the head of the message has come.
-    pub fn pull(&mut self) -> Result<Framed, ReapiError> {
+    pub fn pull(&mut self) -> Result<Option<Bytes>, ReapiError> {
         let Some(len) = head(&self.0)? else {
-            return Ok(Framed::More);
+            return Ok(None);
         };
         let missing = (HEAD_LEN + len).saturating_sub(self.0.len());
         if missing > 0 {
             self.0.reserve(missing.min(CAPACITY_MAX));
-            return Ok(Framed::More);
+            return Ok(None);
         }
         self.0.advance(HEAD_LEN);
-        Ok(Framed::Message(self.0.split_to(len).freeze()))
+        Ok(Some(self.0.split_to(len).freeze()))
     }
 }
 
 /// The length of the message whose head `bytes` begin with; `None` if more has to come.
-pub(crate) fn head(bytes: &[u8]) -> Result<Option<usize>, ReapiError> {
+fn head(bytes: &[u8]) -> Result<Option<usize>, ReapiError> {
     let Some([flag, len @ ..]) = bytes.first_chunk::<HEAD_LEN>() else {
         return Ok(None);
     };
@@ -160,7 +146,7 @@ mod tests {
     fn a_length_that_is_announced_reserves_little_and_one_beyond_the_bound_is_refused() {
         let mut deframer = Deframer::default();
         deframer.push(&[0, 0, 0x3f, 0xff, 0xff, 1]);
-        assert_eq!(deframer.pull(), Ok(Framed::More));
+        assert_eq!(deframer.pull(), Ok(None));
         assert!(deframer.0.capacity() <= 2 * CAPACITY_MAX);
         let mut deframer = Deframer::default();
         deframer.push(&[0, 0xff, 0xff, 0xff, 0xff]);
@@ -185,7 +171,7 @@ mod tests {
             let (mut deframer, mut found) = (Deframer::default(), Vec::new());
             for part in body.chunks(step) {
                 deframer.push(part);
-                while let Framed::Message(message) = deframer.pull().unwrap() {
+                while let Some(message) = deframer.pull().unwrap() {
                     found.push(message);
                 }
             }

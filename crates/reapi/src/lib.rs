@@ -23,19 +23,17 @@ mod json;
 mod references;
 mod resource;
 pub mod status;
-mod upload;
 mod wire;
 mod zstd;
 
 pub use self::digest::{Digest, DigestFunction};
 pub use self::error::ReapiError;
-pub use self::frame::{Deframer, Framed, MESSAGE_LEN_MAX, frame, frame_head, frame_read};
+pub use self::frame::{Deframer, MESSAGE_LEN_MAX, frame, frame_head, frame_read};
 pub use self::hasher::Hasher;
 pub use self::instance::Instance;
 pub use self::json::{JSON_RESULT_LEN_MAX, result_of_json, result_to_json};
 pub use self::references::{References, Referrer, inlined};
 pub use self::resource::{Compressor, Resource};
-pub use self::upload::{Upload, UploadPart, WriteEnd};
 pub use self::wire::is_crowded;
 pub use self::zstd::{Deflater, Inflater, STEP_LEN, ZstdError};
 

@@ -27,6 +27,7 @@ mod service;
 mod settings;
 mod socket;
 mod startups;
+mod strangers;
 mod tuning;
 
 #[cfg(test)]
@@ -60,7 +61,8 @@ pub use self::service::{
 };
 pub use self::settings::{IMMUTABLE, all_immutable, refused_setting, unknown_setting};
 use self::socket::Accepted;
-use self::startups::{Deadlines, Startups};
+use self::startups::{Deadlines, STARTUPS_MAX};
+pub use self::strangers::{Strangers, StrangersMax};
 pub use self::tuning::Tuning;
 
 /// Accepted connections that may wait for their reactor to take them.
@@ -92,7 +94,7 @@ pub struct Shared<S> {
     pub security: Security,
     tuning: Tuning,
     memory: Memory,
-    startups: Startups,
+    startups: Strangers<()>,
     draining_since: OnceLock<Instant>,
 }
 
@@ -129,7 +131,7 @@ impl<S: Service> Shared<S> {
             security,
             tuning,
             memory: Memory::default(),
-            startups: Startups::default(),
+            startups: Strangers::new(STARTUPS_MAX),
             draining_since: OnceLock::new(),
         })
     }

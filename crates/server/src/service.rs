@@ -199,14 +199,17 @@ pub trait Service: Send + Sync + Sized + 'static {
     /// Answers a read that can be answered on the spot: `word` gets the hit and puts it into words.
     /// Returns false otherwise; nothing was done then. `scratch` is for values that have to be
     /// decoded.
+    #[inline]
     fn answer_hit(
         &self,
-        space: Space,
-        get: &Get<'_>,
-        moment: Self::Moment,
-        scratch: &mut Vec<u8>,
-        word: impl FnOnce(&Outcome<'_>),
-    ) -> bool;
+        _space: Space,
+        _get: &Get<'_>,
+        _moment: Self::Moment,
+        _scratch: &mut Vec<u8>,
+        _word: impl FnOnce(&Outcome<'_>),
+    ) -> bool {
+        false
+    }
 
     /// Carries out a store on the spot, if that is possible: `word` gets the outcome and puts it
     /// into words. Returns false otherwise; nothing was done then. The outcome is provisional until
@@ -222,7 +225,7 @@ pub trait Service: Send + Sync + Sized + 'static {
     }
 
     /// Counts reads that [`Service::answer_hit`] answered.
-    fn count_hits(&self, hits: u64);
+    fn count_hits(&self, _hits: u64) {}
 
     /// Executes a command. The outcome may borrow from `scratch`.
     fn execute<'s>(

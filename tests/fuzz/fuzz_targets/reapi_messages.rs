@@ -2,7 +2,7 @@
 //! is cut.
 #![no_main]
 
-use fonn_reapi::{Deframer, Framed, References, inlined};
+use fonn_reapi::{Deframer, References, inlined};
 use libfuzzer_sys::fuzz_target;
 
 fn messages(body: &[u8], step: usize) -> (Vec<Vec<u8>>, bool) {
@@ -11,8 +11,8 @@ fn messages(body: &[u8], step: usize) -> (Vec<Vec<u8>>, bool) {
         deframer.push(part);
         loop {
             match deframer.pull() {
-                Ok(Framed::Message(message)) => found.push(message.to_vec()),
-                Ok(Framed::More) => break,
+                Ok(Some(message)) => found.push(message.to_vec()),
+                Ok(None) => break,
                 Err(_) => return (found, false),
             }
         }

@@ -11,7 +11,7 @@ use toml::Spanned;
 
 use super::oidc::RuleRow;
 use super::{Fault, NamespaceRow, TokenRow, UserRow, checked_name};
-use crate::checks::{check_inhabitable, check_name};
+use crate::checks::{check_base, check_inhabitable, check_name};
 use crate::directory::{DEFAULT_NAMESPACE, Namespace, namespace_number};
 use crate::placeholders::{claims_of, has_placeholders};
 
@@ -134,7 +134,9 @@ pub(super) fn namespaces<'r>(
     }
     for (name, draft) in &drafts {
         if let Some(base) = draft.base.flatten() {
-            check_base(name, base, &drafts)?;
+            let third = drafts.get(base.get_ref().as_str()).map(Draft::base_name);
+            let checked = check_base(name, base.get_ref(), third);
+            checked.map_err(|why| Fault::at(base, why))?;
         }
     }
     let namespaces = drafts.iter().map(|(&name, draft)| {
@@ -232,23 +234,4 @@ fn check_overlays(name: &str, draft: &Draft<'_>, at: &Spanned<String>) -> Result
     };
     let message = format!("the namespace `{name}` has a placeholder and no {missing}");
     Err(Fault::at(at, message))
-}
-
-/// An overlay lies on one namespace that is none itself.
-fn check_base(
-    name: &str,
-    base: &Spanned<String>,
-    drafts: &HashMap<&str, Draft<'_>>,
-) -> Result<(), Fault> {
-    let under = base.get_ref().as_str();
-    let third = drafts.get(under).map(Draft::base_name);
-    let message = match third {
-        _ if under == name => format!("the namespace `{name}` has itself as its `base`"),
-        None => format!("no user is in namespace `{under}`, the `base` of `{name}`"),
-        Some(Some(third)) => format!(
-            "`{under}`, the `base` of `{name}`, has a base itself (`{third}`); overlays have one level"
-        ),
-        Some(None) => return Ok(()),
-    };
-    Err(Fault::at(base, message))
 }

@@ -1,8 +1,8 @@
 //! Whether the certificate of a connection that exists is still good.
 //!
 //! A handshake judges a certificate once. A [`Standing`] judges it again when the files of [`Tls`]
-//! were read anew, and when it expires, so that a connection outlives neither its authority nor its
-//! own date nor a revocation.
+//! were read anew, and once a minute. So a connection outlives neither its authority nor a
+//! revocation, and its expiry by a minute at most.
 
 use std::io;
 use std::pin::Pin;
@@ -18,10 +18,9 @@ use tokio_stream::Stream as _;
 use tokio_stream::wrappers::WatchStream;
 
 use super::Tls;
-use super::expiry::not_after;
 
-/// A certificate is judged at least so often: wall clocks are set, and machines sleep.
-const PERIOD_MAX: Duration = Duration::from_secs(600);
+/// A certificate is judged at least so often, since it may have expired.
+const PERIOD: Duration = Duration::from_secs(60);
 
 /// What the other end is, to us.
 #[derive(Clone, Debug)]
@@ -101,22 +100,18 @@ impl Standing {
     }
 
     fn judge(&mut self) -> io::Result<()> {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let now = now.unwrap_or_default();
         let generation = self.tls.generation();
-        let unix = UnixTime::since_unix_epoch(now);
-        if let Err(error) = self.tls.judge(&self.side, &self.chain, unix) {
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, error));
-        }
+        self.judge_at(SystemTime::now())?;
         self.generation = generation;
-        let ends = self.chain.iter().filter_map(not_after);
-        // It is good for the whole of its last second.
-        let ends = ends.map(|end| end + Duration::from_secs(1));
-        let left = ends.filter_map(|end| end.checked_sub(now));
-        let left = left.filter(|left| !left.is_zero()).min();
-        let wait = left.map_or(PERIOD_MAX, |left| left.min(PERIOD_MAX));
-        self.due.as_mut().reset(Instant::now() + wait);
+        self.due.as_mut().reset(Instant::now() + PERIOD);
         Ok(())
+    }
+
+    fn judge_at(&self, now: SystemTime) -> io::Result<()> {
+        let now = now.duration_since(SystemTime::UNIX_EPOCH);
+        let now = UnixTime::since_unix_epoch(now.unwrap_or_default());
+        let judged = self.tls.judge(&self.side, &self.chain, now);
+        judged.map_err(|error| io::Error::new(io::ErrorKind::PermissionDenied, error))
     }
 }
 

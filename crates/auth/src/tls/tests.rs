@@ -39,6 +39,16 @@ pub(super) fn shake(
     Ok(())
 }
 
+/// What asks peers for a certificate.
+fn members_server(tls: &Tls) -> Arc<ServerConfig> {
+    tls.members_server().unwrap()
+}
+
+/// What asks peers for none, and what asks them for one.
+pub(super) fn both(tls: &Tls) -> [Arc<ServerConfig>; 2] {
+    [tls.server(), members_server(tls)]
+}
+
 #[test]
 fn members_of_one_authority_know_each_other() {
     let dir = tempfile::tempdir().unwrap();
@@ -46,11 +56,11 @@ fn members_of_one_authority_know_each_other() {
     let a = Tls::load(authority.files(dir.path(), "a.test", FAR)).unwrap();
     let b = Tls::load(authority.files(dir.path(), "b.test", FAR)).unwrap();
     let client = a.client().unwrap();
-    for peers in [Peers::Anybody, Peers::Certified] {
-        shake(Arc::clone(&client), b.server(peers), "b.test").unwrap();
+    for server in both(&b) {
+        shake(Arc::clone(&client), server, "b.test").unwrap();
     }
     assert!(
-        shake(client, b.server(Peers::Certified), "c.test").is_err(),
+        shake(client, members_server(&b), "c.test").is_err(),
         "another's name"
     );
 }
@@ -63,18 +73,14 @@ fn strangers_the_expired_and_the_bare_are_refused_where_a_certificate_is_asked_f
     let expired = Tls::load(authority.files(dir.path(), "late.test", 2021)).unwrap();
     let error = shake(
         expired.client().unwrap(),
-        ours.server(Peers::Certified),
+        members_server(&ours),
         "ours.test",
     );
     assert!(
         matches!(error, Err(rustls::Error::InvalidCertificate(_))),
         "{error:?}"
     );
-    let error = shake(
-        ours.client().unwrap(),
-        expired.server(Peers::Anybody),
-        "late.test",
-    );
+    let error = shake(ours.client().unwrap(), expired.server(), "late.test");
     assert!(error.is_err(), "an expired server");
 
     // A stranger that trusts us, so that only our side can object.
@@ -82,15 +88,8 @@ fn strangers_the_expired_and_the_bare_are_refused_where_a_certificate_is_asked_f
     let mut files = elsewhere.files(dir.path(), "stranger.test", FAR);
     files.client_ca = Some(dir.path().join(format!("ours.test-{FAR}-ca.pem")));
     let stranger = Tls::load(files).unwrap().client().unwrap();
-    assert!(
-        shake(
-            Arc::clone(&stranger),
-            ours.server(Peers::Certified),
-            "ours.test"
-        )
-        .is_err()
-    );
-    assert!(shake(stranger, ours.server(Peers::Anybody), "ours.test").is_err());
+    assert!(shake(Arc::clone(&stranger), members_server(&ours), "ours.test").is_err());
+    assert!(shake(stranger, ours.server(), "ours.test").is_err());
 
     let mut roots = RootCertStore::empty();
     roots.add(authority.0.der().clone()).unwrap();
@@ -101,8 +100,8 @@ fn strangers_the_expired_and_the_bare_are_refused_where_a_certificate_is_asked_f
         .with_root_certificates(roots)
         .with_no_client_auth();
     let bare = Arc::new(bare);
-    shake(Arc::clone(&bare), ours.server(Peers::Anybody), "ours.test").unwrap();
-    assert!(shake(bare, ours.server(Peers::Certified), "ours.test").is_err());
+    shake(Arc::clone(&bare), ours.server(), "ours.test").unwrap();
+    assert!(shake(bare, members_server(&ours), "ours.test").is_err());
 }
 
 #[test]
@@ -115,13 +114,8 @@ fn without_an_authority_no_client_counts_as_certified() {
     let alone = Tls::load(files).unwrap();
     assert!(alone.client().is_none());
     let client = member.client().unwrap();
-    shake(
-        Arc::clone(&client),
-        alone.server(Peers::Anybody),
-        "alone.test",
-    )
-    .unwrap();
-    assert!(shake(client, alone.server(Peers::Certified), "alone.test").is_err());
+    shake(client, alone.server(), "alone.test").unwrap();
+    assert!(alone.members_server().is_none());
 }
 
 #[test]
@@ -134,17 +128,12 @@ fn a_reload_takes_the_new_files_and_a_bad_one_changes_nothing() {
     let tls = Tls::load(files.clone()).unwrap();
     std::fs::write(&files.cert, "rubbish").unwrap();
     assert!(tls.reload().is_err());
-    shake(
-        Arc::clone(&client),
-        tls.server(Peers::Certified),
-        "old.test",
-    )
-    .unwrap();
+    shake(Arc::clone(&client), members_server(&tls), "old.test").unwrap();
     let renewed = authority.files(dir.path(), "new.test", FAR);
     std::fs::copy(&renewed.cert, &files.cert).unwrap();
     std::fs::copy(&renewed.key, &files.key).unwrap();
     tls.reload().unwrap();
-    shake(client, tls.server(Peers::Certified), "new.test").unwrap();
+    shake(client, members_server(&tls), "new.test").unwrap();
 }
 
 #[test]

@@ -232,13 +232,14 @@ impl<S: Store> Front<S> {
         for _ in 0..INDEX_TRIES_MAX {
             let store = self.store().clone();
             let found = self.change(store.get(own, index_key(version))).await?;
-            let over = found.as_ref().map(|it| it.version);
+            let mode = found.as_ref().map(|it| PutMode::Over(it.version));
+            let mode = mode.unwrap_or(PutMode::Keep);
             // An index that is damaged begins again.
             let index = found.and_then(|it| Index::parse(&it.value()?));
             let mut index = index.unwrap_or_default();
             index.add(key);
             let (store, value) = (self.store().clone(), Bytes::from(index.encode()));
-            let put = store.put_over(own, index_key(version), value, Form::Value, over);
+            let put = store.put(own, index_key(version), value, Form::Value, mode);
             if self.change(put).await? == PutOutcome::Stored {
                 return Ok(());
             }

@@ -13,7 +13,6 @@ mod results;
 mod sink;
 mod streams;
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -276,25 +275,29 @@ impl<S: Store> Caller<'_, S> {
     /// Which blobs are there. Asking counts as a use of each, and moves no values.
     async fn present(&self, instance: &Instance, digests: &[Digest]) -> Vec<bool> {
         let until = Instant::now() + PRESENCE_DEADLINE;
-        let mut unique: Vec<Digest> = digests.to_vec();
-        unique.sort_unstable();
-        unique.dedup();
-        let mut there = HashSet::with_capacity(unique.len());
-        for part in unique.chunks(PRESENCE_STEP) {
+        // Equal ones side by side, each with the place of its answer.
+        let mut there = vec![false; digests.len()];
+        let mut asked: Vec<_> = digests.iter().zip(&mut there).collect();
+        asked.sort_unstable_by_key(|(digest, _)| *digest);
+        let mut equal: Vec<_> = asked.chunk_by_mut(|one, next| one.0 == next.0).collect();
+        for part in equal.chunks_mut(PRESENCE_STEP) {
             if Instant::now() >= until {
                 self.front.figures().lost(LostRead::Deadline);
                 break;
             }
-            let found = self.present_together(instance, part, until).await;
-            let found = part.iter().zip(found);
-            there.extend(found.filter_map(|(digest, is_there)| is_there.then_some(*digest)));
+            let digests: Vec<&Digest> = part
+                .iter()
+                .flat_map(|it| it.first())
+                .map(|it| it.0)
+                .collect();
+            let found = self.present_together(instance, &digests, until).await;
+            for (equal, is_there) in part.iter_mut().zip(found) {
+                equal.iter_mut().for_each(|(_, answer)| **answer = is_there);
+            }
             // Other calls have their turn.
             tokio::task::yield_now().await;
         }
-        let found: Vec<bool> = digests.iter().map(|it| there.contains(it)).collect();
-        let missing = found.iter().filter(|it| !**it).count();
-        self.front.figures().remote.checked(digests.len(), missing);
-        found
+        there
     }
 
     /// Which of a few blobs are there. What cannot be told at once is asked for together. Of long
@@ -302,7 +305,7 @@ impl<S: Store> Caller<'_, S> {
     async fn present_together(
         &self,
         instance: &Instance,
-        digests: &[Digest],
+        digests: &[&Digest],
         until: Instant,
     ) -> Vec<bool> {
         let keys = digests
@@ -313,7 +316,7 @@ impl<S: Store> Caller<'_, S> {
         let mut found = vec![true; digests.len()];
         let mut slow = Vec::new();
         let blobs = digests.iter().zip(&keys).zip(told);
-        for (is_there, ((digest, key), told)) in found.iter_mut().zip(blobs) {
+        for (is_there, ((&digest, key), told)) in found.iter_mut().zip(blobs) {
             match told {
                 Some(it) if it.form == Form::Value => *is_there = it.len as u64 == digest.len(),
                 Some(it) if it.form == Form::Packed => {}

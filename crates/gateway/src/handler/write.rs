@@ -209,8 +209,8 @@ impl<S: Store> Front<S> {
         if put == Ok(PutOutcome::Kept) {
             let lost = self.lost_version(route, scope, call);
             if let Ok(Some(version)) = timeout(self.options().deadline, lost).await {
-                let over = store.clone();
-                let over = over.put_over(scope, key, bytes, form, Some(version));
+                let over = PutMode::Over(version);
+                let over = store.clone().put(scope, key, bytes, form, over);
                 put = self.change(over).await;
             }
         }

@@ -21,7 +21,7 @@ use fonn_reapi::messages::{
     ReadResponse, ServerCapabilities, Tree, UpdateActionResultRequest, WriteRequest, WriteResponse,
     batch_update_blobs_request,
 };
-use fonn_reapi::{Deflater, Deframer, Framed, Inflater, frame};
+use fonn_reapi::{Deflater, Deframer, Inflater, frame};
 use fonn_server::Tuning;
 use http_body::Body;
 use http_body_util::{BodyExt as _, Full};
@@ -103,7 +103,7 @@ impl Site {
         let mut deframer = Deframer::default();
         deframer.push(&body);
         let mut found = Vec::new();
-        while let Framed::Message(message) = deframer.pull().unwrap() {
+        while let Some(message) = deframer.pull().unwrap() {
             found.push(M::decode(message).unwrap());
         }
         assert!(deframer.is_empty());

@@ -195,31 +195,17 @@ impl Store for Fake {
         if bytes.len() > VALUE_LEN_MAX {
             return Err(Failure::TooLarge);
         }
-        let keeps = mode == PutMode::Keep || self.keeps_first(&key);
-        let mut entries = self.0.entries.lock();
-        if keeps && entries.contains_key(&(scope.space, key.clone())) {
-            return Ok(PutOutcome::Kept);
-        }
-        entries.insert((scope.space, key), (bytes, form));
-        Ok(PutOutcome::Stored)
-    }
-
-    async fn put_over(
-        self,
-        scope: Scope,
-        key: Bytes,
-        bytes: Bytes,
-        form: Form,
-        over: Option<Version>,
-    ) -> Result<PutOutcome, Failure> {
-        self.disturbed().await?;
-        if over.is_some() && self.keeps_first(&key) {
-            return Err(Failure::ReadOnly);
-        }
+        let keeps_first = self.keeps_first(&key);
         let mut entries = self.0.entries.lock();
         let there = entries.get(&(scope.space, key.clone()));
         let there = there.map(|(bytes, _)| version(bytes));
-        if there != over {
+        let is_kept = match mode {
+            PutMode::Replace => keeps_first && there.is_some(),
+            PutMode::Keep => there.is_some(),
+            PutMode::Over(_) if keeps_first => return Err(Failure::ReadOnly),
+            PutMode::Over(over) => there != Some(over),
+        };
+        if is_kept {
             return Ok(PutOutcome::Kept);
         }
         entries.insert((scope.space, key), (bytes, form));

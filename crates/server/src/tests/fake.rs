@@ -346,8 +346,6 @@ impl Service for Fake {
         true
     }
 
-    fn count_hits(&self, _: u64) {}
-
     async fn execute<'s>(
         &self,
         job: &Job<'_>,

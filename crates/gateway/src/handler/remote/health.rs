@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Buf as _;
 use fonn_reapi::messages::{HealthCheckRequest, HealthCheckResponse};
 use fonn_reapi::status::{Code, Refusal};
-use fonn_reapi::{Deframer, Framed, Method};
+use fonn_reapi::{Deframer, Method};
 use http_body::Body;
 use http_body_util::BodyExt as _;
 use prost::Message as _;
@@ -76,8 +76,8 @@ where
         deframer.push(&data.copy_to_bytes(data.remaining()));
     }
     match deframer.pull().map_err(Refusal::invalid)? {
-        Framed::Message(message) => HealthCheckRequest::decode(message)
+        Some(message) => HealthCheckRequest::decode(message)
             .map_err(|error| Refusal::invalid(format!("malformed message: {error}"))),
-        Framed::More => Err(Refusal::invalid("the call has no message")),
+        None => Err(Refusal::invalid("the call has no message")),
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
 use fonn_reapi::status::{Code, Refusal};
-use fonn_reapi::{Deframer, Framed, ReapiError, Upload, UploadPart, WriteEnd, is_crowded};
+use fonn_reapi::{Deframer, ReapiError, is_crowded};
 use fonn_server::Event;
 use http_body::Body;
 use prost::Message;
@@ -26,14 +26,6 @@ const STEP_SHARES: usize = 4;
 /// What a decoded message may take, in multiples of the message: a digest is text in it.
 const DECODED_SHARES: usize = 3;
 
-/// What an upload has next behind its first message.
-pub(super) enum Part {
-    /// Bytes of the blob.
-    Data(Bytes),
-    /// The end of a message.
-    End(WriteEnd),
-}
-
 /// Decodes a message, unless that takes many times its length.
 fn decode<M: Message + Default>(message: Bytes) -> Result<M, Refusal> {
     if is_crowded(&message) {
@@ -53,8 +45,6 @@ pub(super) struct Inbound<'r, S: Store, B> {
     lookup_deadline: Option<Duration>,
     pace: Pace,
     deframer: Deframer,
-    /// The messages from the second on, if they are taken in parts.
-    upload: Upload,
     charged: Charged<'r, S>,
     /// What the call holds until its end, and for the moment.
     held: usize,
@@ -80,7 +70,6 @@ where
             lookup_deadline,
             pace: Pace::default(),
             deframer: Deframer::default(),
-            upload: Upload::default(),
             held: 0,
             kept: 0,
         }
@@ -89,9 +78,8 @@ where
     /// The next message; `None` at the end of the body.
     pub(super) async fn message(&mut self) -> Result<Option<Bytes>, Refusal> {
         loop {
-            match self.deframer.pull().map_err(Refusal::invalid)? {
-                Framed::Message(message) => return Ok(Some(message)),
-                Framed::More => {}
+            if let Some(message) = self.deframer.pull().map_err(Refusal::invalid)? {
+                return Ok(Some(message));
             }
             let Some(mut data) = self.data().await? else {
                 return match self.deframer.is_empty() {
@@ -105,28 +93,6 @@ where
                 let len = chunk.len();
                 data.advance(len);
             }
-        }
-    }
-
-    /// The next part of an upload whose first message was taken; `None` at the end of the body.
-    /// Nothing is to be asked for as a whole message any more.
-    pub(super) async fn part(&mut self) -> Result<Option<Part>, Refusal> {
-        if !self.deframer.is_empty() {
-            self.upload.push(self.deframer.take());
-        }
-        loop {
-            match self.upload.pull().map_err(Refusal::invalid)? {
-                UploadPart::Data(data) => return Ok(Some(Part::Data(data))),
-                UploadPart::End(end) => return Ok(Some(Part::End(end))),
-                UploadPart::More => {}
-            }
-            let Some(mut data) = self.data().await? else {
-                return match self.upload.is_between_messages() {
-                    true => Ok(None),
-                    false => Err(Refusal::invalid(ReapiError::Incomplete)),
-                };
-            };
-            self.upload.push(data.copy_to_bytes(data.remaining()));
         }
     }
 
@@ -176,8 +142,7 @@ where
     }
 
     async fn cover(&mut self, incoming: usize) -> Result<(), Refusal> {
-        let waiting = self.deframer.len() + self.upload.held_len();
-        let held = self.held + self.kept + waiting + incoming;
+        let held = self.held + self.kept + self.deframer.len() + incoming;
         let needed = match self.lookup_deadline {
             Some(_) => held.saturating_sub(LOOKUP_LEN),
             None => held,

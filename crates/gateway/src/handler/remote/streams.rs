@@ -12,7 +12,7 @@ use fonn_reapi::{Compressor, Deflater, Digest, Resource, ZstdError};
 use fonn_server::Event;
 use http_body::Body;
 
-use super::inbound::{Inbound, Part};
+use super::inbound::Inbound;
 use super::reply::Reply;
 use super::{Blob, Caller, failed};
 use crate::long::LONG_LEN_MAX;
@@ -118,32 +118,24 @@ impl<S: Store> Caller<'_, S> {
             return Ok(is_there());
         }
         let mut sink = self.sink(&resource.instance, digest, resource.compressor)?;
-        begins_at(request.write_offset, 0)?;
-        sink.take(&request.data, inbound).await?;
-        let mut committed = request.data.len() as i64;
-        let mut message_begun = committed;
-        let mut is_finished = request.finish_write;
-        drop(request);
-        while !is_finished {
-            let part = tokio::select! {
+        let mut committed: i64 = 0;
+        let mut next = Some(request);
+        while let Some(request) = next {
+            if !request.resource_name.is_empty() && request.resource_name != name {
+                return Err(Refusal::invalid("the resource name changed in the upload"));
+            }
+            begins_at(request.write_offset, committed)?;
+            sink.take(&request.data, inbound).await?;
+            committed = committed.saturating_add(request.data.len() as i64);
+            if request.finish_write {
+                break;
+            }
+            drop(request);
+            next = tokio::select! {
                 biased;
-                part = inbound.part() => part?,
+                request = inbound.decoded::<WriteRequest>() => request?,
                 () = &mut stored_by_another => return Ok(is_there()),
             };
-            match part {
-                Some(Part::Data(data)) => {
-                    committed = committed.saturating_add(data.len() as i64);
-                    sink.take(&data, inbound).await?;
-                }
-                Some(Part::End(end)) => {
-                    if !end.resource_name.is_empty() && end.resource_name != name {
-                        return Err(Refusal::invalid("the resource name changed in the upload"));
-                    }
-                    begins_at(end.write_offset, message_begun)?;
-                    (message_begun, is_finished) = (committed, end.finish_write);
-                }
-                None => break,
-            }
         }
         let entry = sink.finish(inbound).await?;
         self.put_blob(&resource.instance, &digest, entry).await?;

@@ -58,6 +58,47 @@ async fn an_upload_ends_when_another_one_of_its_blob_is_stored() {
 }
 
 #[tokio::test]
+async fn a_message_that_came_in_part_is_charged_until_its_upload_ends() {
+    let site = Site::new();
+    let blob = vec![7; VALUE_LEN_MAX / 2];
+    let upload = format!("uploads/u/{}", name(&digest_of(&blob), "blobs"));
+    let part = |resource_name: &str, write_offset, data: &[u8]| {
+        frame(&WriteRequest {
+            resource_name: resource_name.to_owned(),
+            write_offset,
+            data: Bytes::copy_from_slice(data),
+            ..WriteRequest::default()
+        })
+    };
+    let (first, rest) = blob.split_at(1);
+    let second = part("", 1, rest);
+    let cut = second.slice(..second.len() - 1);
+    let begin = || {
+        let came = [part(&upload, 0, first), cut.clone()];
+        let came = came.map(|bytes| Ok::<_, hyper::Error>(Frame::data(bytes)));
+        let body = StreamBody::new(stream::iter(came).chain(stream::pending()));
+        let mut begun = Box::pin(answered(
+            &site.front,
+            call(&format!("{STREAM}/Write"), body),
+        ));
+        // It yields before it takes the first message.
+        for _ in 0..8 {
+            assert_eq!(begun.as_mut().now_or_never(), None);
+        }
+        begun
+    };
+    let charged = || site.store.0.charged.load(Ordering::SeqCst);
+    let (cancelled, overtaken) = (begin(), begin());
+    assert!(charged() >= 2 * cut.len());
+    drop(cancelled);
+    assert!((cut.len()..2 * cut.len()).contains(&charged()));
+    let stored = site.upload(&upload, &[&blob[..]]).await;
+    assert_eq!(stored, Ok(blob.len() as i64));
+    assert_eq!(overtaken.await.0, OK);
+    assert_eq!(charged(), 0);
+}
+
+#[tokio::test]
 async fn a_message_of_an_upload_follows_the_one_before() {
     let digest = digest_of(b"hello");
     let upload = format!("uploads/u/{}", name(&digest, "blobs"));
