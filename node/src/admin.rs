@@ -86,7 +86,7 @@ pub struct Node {
     /// The data directory, if there is one.
     pub data_dir: Option<PathBuf>,
     /// The cold tier, if there is one.
-    pub cold: Option<Arc<dyn ColdAdmin>>,
+    pub cold: Option<ColdAdmin>,
     /// The cluster that it is in, if it is meant to be in one.
     pub cluster: Option<Cluster>,
 }

@@ -36,7 +36,7 @@ use fonn_server::{Tuning, connections_max};
 
 use self::ready::Ready;
 use self::reload::{Parts, Reload};
-use crate::admin::cold::{ColdAdmin, TierAdmin};
+use crate::admin::cold::ColdAdmin;
 use crate::admin::telemetry::Telemetry;
 use crate::admin::{Admin, Node, OfProcess};
 use crate::cold::{Cold, ColdSetup};
@@ -420,10 +420,14 @@ fn cold_setup(config: &Config, cold: &ColdConfig, bucket: &Opened, clock: Clock)
             RestoreFrom::Checkpoint
         },
         clock,
-        health: Arc::clone(&bucket.health),
+        health: bucket.meter.health(),
         ..ColdOptions::new(dir.join("cold"), cold.region.clone())
     };
-    let codec = LevelCodec::new(Level::Cold, config.codec_cold, config.codec_min_bytes);
+    let codec = LevelCodec::new(
+        Level::Cold,
+        config.codec(Level::Cold),
+        config.codec_min_bytes,
+    );
     ColdSetup {
         options,
         codec: Arc::new(codec),
@@ -432,20 +436,20 @@ fn cold_setup(config: &Config, cold: &ColdConfig, bucket: &Opened, clock: Clock)
 }
 
 /// The cold tier for the admin services.
-fn cold_admin(
+pub(crate) fn cold_admin(
     config: &Config,
     engine: &Engine,
     bucket: Option<Opened>,
     clock: Clock,
-) -> Option<Arc<dyn ColdAdmin>> {
+) -> Option<ColdAdmin> {
     let (cold, settings) = (engine.cold()?, config.cold.as_ref()?);
-    Some(Arc::new(TierAdmin {
+    Some(ColdAdmin {
         tier: cold.tier().clone(),
         bucket: bucket?,
         location: settings.location.clone(),
         region: settings.region.to_string(),
         clock,
-    }))
+    })
 }
 
 /// What the settings mean for the tiers, and the bucket if there is one. It is not asked for
@@ -479,8 +483,8 @@ pub async fn engine_options(
             dir: dir.clone(),
             budget_bytes: config.disk_budget.bytes(),
             durability: config.durability,
-            fresh: config.codec_fresh,
-            compacted: config.codec_compacted,
+            fresh: config.codec(Level::Fresh),
+            compacted: config.codec(Level::Compacted),
             codec_min_bytes: config.codec_min_bytes,
             value_len_max: config.value_len_max(),
             queue_bytes_max: sizes.disk_queue,
@@ -491,7 +495,7 @@ pub async fn engine_options(
             room_wait: fonn_disk_tier::ROOM_WAIT,
         }),
         cold,
-        ram_codec: (config.codec_ram, config.codec_min_bytes),
+        ram_codec: (config.codec(Level::Ram), config.codec_min_bytes),
         clock,
         spaces: match config.common.security.users_file {
             None => u32::from(Space::DATABASES),

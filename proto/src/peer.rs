@@ -38,8 +38,8 @@ pub use entry::{Content, Entry};
 pub use error::{DecodeError, FrameError, TooLong};
 pub use frame::{Step, next};
 pub use head::{CHECKED_LEN, Envelope, HEAD_LEN, Head, Kind};
-pub use reply::{Flush, Flushes, FlushesBuilder, Page, PageBuilder, Refusal, Reply};
-pub use request::{Request, WriterNames, WriterNamesBuilder};
+pub use reply::{Flush, Page, PageBuilder, Refusal, Reply};
+pub use request::Request;
 pub use slots::SlotSet;
 
 /// The first byte of every connection in this protocol. It begins no client dialect, and never

@@ -247,7 +247,7 @@ pub enum ServerOutcome {
 #[derive(Debug)]
 pub enum Reply<'a> {
     /// Memcached text.
-    Text(text::Reply<'a>),
+    Text(text::Reply),
     /// Memcached meta.
     Meta(meta::Reply<'a>),
     /// Memcached binary.

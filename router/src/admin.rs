@@ -1,7 +1,6 @@
 //! The admin port of a router: the page of the cluster, and the services of its members, to which
 //! it forwards every call.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -110,12 +109,6 @@ struct ToMembers {
     tls: Option<Arc<Tls>>,
     /// Clients come under TLS, and there is none to members: passwords stay here.
     withholds_logins: bool,
-}
-
-impl fmt::Debug for ToMembers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ToMembers").finish_non_exhaustive()
-    }
 }
 
 /// A member that may be asked: its name, and the address of its cluster port.

@@ -9,9 +9,8 @@ use fonn_admin::HostNames;
 use fonn_base::config::{self, ConfigError, Early, Origins, Setting};
 use fonn_base::duration::Span;
 use fonn_base::size::{Budget, ByteCount};
-use fonn_program::{CommonConfig, CommonSettings, HttpAddr, LogSettings, one_or_many};
+use fonn_program::{CommonConfig, CommonSettings, HostPort, LogSettings, one_or_many};
 use fonn_proto::cluster::is_router_address;
-use fonn_server::ListenAddr;
 use serde::Deserialize;
 
 const ABOUT: &str = "The front of a cluster of fonn nodes: memcached and Redis protocols on one address, \
@@ -68,7 +67,7 @@ fonn_base::layer! {
         /// Any members of the cluster, HOST:PORT of their --cluster-listen; may be repeated
         #[arg(long, value_name = "ADDR", env = "FONN_CLUSTER", value_delimiter = ',', help_heading = "Cluster")]
         #[serde(deserialize_with = "one_or_many")]
-        pub cluster: Vec<MemberAddr>,
+        pub cluster: Vec<HostPort>,
         /// HOST:PORT at which clients reach this router, told to Redis Cluster clients [default:
         /// the address that the client used]
         #[arg(long, value_name = "ADDR", env = "FONN_ADVERTISE", help_heading = "Cluster")]
@@ -99,33 +98,9 @@ fonn_base::layer! {
     }
 }
 
-/// The address of a member: HOST:PORT.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MemberAddr(pub String);
-
-impl FromStr for MemberAddr {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.parse()? {
-            ListenAddr::Tcp(text) => Ok(Self(text)),
-            ListenAddr::Unix(_) => Err("members are asked by HOST:PORT".to_owned()),
-        }
-    }
-}
-
 /// The address of the router for clients: HOST:PORT.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientAddr(pub String);
-
-impl TryFrom<String> for ClientAddr {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
 
 impl FromStr for ClientAddr {
     type Err = String;
@@ -139,6 +114,8 @@ impl FromStr for ClientAddr {
         }
     }
 }
+
+fonn_program::from_text!(ClientAddr);
 
 /// The settings in force: every default filled in.
 #[derive(Clone, Debug)]
@@ -174,7 +151,9 @@ pub fn load<I>(args: I) -> Result<Config, Early>
 where
     I: IntoIterator<Item: Into<std::ffi::OsString> + Clone>,
 {
-    let (settings, origins) = config::load_layers(args, |args: Cli| (args.config, args.settings))?;
+    let set = Settings::default();
+    let (settings, origins) =
+        config::load_layers(args, set, |args: Cli| (args.config, args.settings))?;
     Ok(Config {
         origins,
         ..resolve(settings)?
@@ -191,7 +170,7 @@ pub fn resolve(settings: Settings) -> Result<Config, ConfigError> {
         return Err(ConfigError::invalid("--cluster", "is not given", expected));
     }
     let (common, logs) = (&settings.common, &settings.logs);
-    let common = CommonConfig::resolve(common, logs, "127.0.0.1:11281", HttpAddr::None)?;
+    let common = CommonConfig::resolve(common, logs, "127.0.0.1:11281", None)?;
     let timeout = settings.timeout.map_or(Duration::from_secs(5), Span::get);
     if timeout < Duration::from_millis(10) || timeout > Duration::from_secs(60) {
         let given = format!("{timeout:?}");
@@ -309,7 +288,7 @@ mod tests {
     #[test]
     fn the_budget_is_half_of_the_memory_and_the_longest_value_half_of_that_at_most() {
         let load = |more: &[&str]| load_from(&[&["--cluster", "a:1"], more].concat());
-        let available = memory::available().bytes;
+        let available = memory::available();
         let half = Budget::percent(50).unwrap().resolve(available);
         let config = load(&[]).unwrap();
         assert_eq!(config.ram_budget, half);

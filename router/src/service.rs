@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use fonn_forward::{Again, Came, Event, Events, Forwarded, Forwarder, Map};
+use fonn_proto::ServerCommand;
 use fonn_proto::request::ServerOutcome;
-use fonn_proto::{Get, Outcome, ServerCommand, Space};
 use fonn_server::{Client, Execution, FixedBudget, Job, NoAcks, Service};
 
 use crate::address::Address;
@@ -102,20 +102,6 @@ impl Service for Router {
 
     #[inline]
     fn moment(&self) {}
-
-    #[inline]
-    fn answer_hit(
-        &self,
-        _: Space,
-        _: &Get<'_>,
-        (): (),
-        _: &mut Vec<u8>,
-        _: impl FnOnce(&Outcome<'_>),
-    ) -> bool {
-        false
-    }
-
-    fn count_hits(&self, _: u64) {}
 
     async fn execute<'s>(
         &self,

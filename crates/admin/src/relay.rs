@@ -4,7 +4,6 @@
 //! receives a call for another member forwards it by [`Relay`], with its login. The target checks
 //! the login itself, so it need not trust the relay.
 
-use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,7 +50,7 @@ const PASSED: [HeaderName; 8] = [
 pub type Relayed = BoxFuture<'static, Result<Response<Body>, Status>>;
 
 /// The way to the members of a cluster.
-pub trait Relay: fmt::Debug + Send + Sync + 'static {
+pub trait Relay: Send + Sync + 'static {
     /// The name by which this process is asked for itself; none if it is no member.
     fn own_name(&self) -> Option<String>;
 

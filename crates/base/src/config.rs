@@ -28,7 +28,7 @@ use toml::de::DeTable;
 pub use toml::{de::Error as FileFault, from_str as from_text};
 
 pub use self::in_force::{InForce, Setting};
-pub use self::origin::{Origin, Origins, load_layers, load_layers_below};
+pub use self::origin::{Origin, Origins, load_layers};
 pub use self::watch::FileWatch;
 
 /// Exit code of a clean stop.

@@ -12,36 +12,15 @@ use std::time::Duration;
 
 use crate::size::ByteCount;
 
-/// Where a memory limit comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LimitSource {
-    /// `memory.max` of a cgroup v2.
-    CgroupV2,
-    /// `memory.limit_in_bytes` of a cgroup v1.
-    CgroupV1,
-    /// `MemTotal` of the host.
-    Host,
-    /// Nothing could be read; a cautious assumption of 1 GiB.
-    Assumed,
-}
-
-/// The memory that the process may use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MemoryLimit {
-    /// How much.
-    pub bytes: ByteCount,
-    /// The source of the value.
-    pub source: LimitSource,
-}
-
-/// The memory that this process may use. Reads some small files.
+/// The memory that this process may use; a cautious 1 GiB if nothing can be read. Reads some small
+/// files.
 #[must_use]
-pub fn available() -> MemoryLimit {
+pub fn available() -> ByteCount {
     limit_from(&|path: &Path| fs::read_to_string(path).ok())
 }
 
 /// [`available`] over any set of files.
-fn limit_from(read: &dyn Fn(&Path) -> Option<String>) -> MemoryLimit {
+fn limit_from(read: &dyn Fn(&Path) -> Option<String>) -> ByteCount {
     let host = read(Path::new("/proc/meminfo")).and_then(|text| parse_mem_total(&text));
     let groups = read(Path::new("/proc/self/cgroup")).unwrap_or_default();
     let v2 = parse_cgroup_v2(&groups).and_then(|path| {
@@ -59,24 +38,8 @@ fn limit_from(read: &dyn Fn(&Path) -> Option<String>) -> MemoryLimit {
             "memory.limit_in_bytes",
         )
     });
-    [
-        (v2, LimitSource::CgroupV2),
-        (v1, LimitSource::CgroupV1),
-        (host, LimitSource::Host),
-    ]
-    .into_iter()
-    .filter_map(|(bytes, source)| Some((bytes?, source)))
-    .min_by_key(|&(bytes, _)| bytes)
-    .map_or(
-        MemoryLimit {
-            bytes: ByteCount::GIB,
-            source: LimitSource::Assumed,
-        },
-        |(bytes, source)| MemoryLimit {
-            bytes: ByteCount::new(bytes),
-            source,
-        },
-    )
+    let smallest = [v2, v1, host].into_iter().flatten().min();
+    smallest.map_or(ByteCount::GIB, ByteCount::new)
 }
 
 /// The smallest limit in `file` of the group `path` below `root` and of all groups above it.

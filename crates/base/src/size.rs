@@ -223,12 +223,6 @@ impl<'de> Deserialize<'de> for Budget {
     }
 }
 
-impl Serialize for Budget {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use fonn_proto::grpc::v1::{
-    ClusterMember, ClusterStatus, DrainRequest, LeavingRequest, MapEntry, MembershipChangeResponse,
+    ClusterMember, ClusterStatus, DrainRequest, MapEntry, MembershipChangeResponse,
     MembershipMapRequest, MembershipMapResponse, RemoveRequest, SetReplicasRequest,
     SetWeightRequest,
 };
@@ -16,7 +16,7 @@ use super::connection::Connection;
 use super::error::CtlError;
 use super::output::Output;
 use super::progress::Progress;
-use super::table::{Side, Table, pairs, printable};
+use super::table::{Table, pairs, printable};
 use super::words::percent;
 
 /// Between looks at what is needed from a member that leaves.
@@ -67,22 +67,32 @@ pub(super) async fn drain(
     Ok(Verdict::Good)
 }
 
-/// Waits until nothing is needed from a member any more.
+/// Waits until a member owns no slots any more: the owners have all that it had then.
 async fn wait_for_leave(node: &Connection, member: &str) -> Result<(), CtlError> {
     let mut progress = Progress::new();
     let mut all = 0;
     loop {
-        let request = LeavingRequest {
-            node: member.to_owned(),
-        };
-        // A member that starts or falls meanwhile says nothing for a moment.
-        match node.call(node.membership().leaving(request)).await {
-            Ok(leaving) if leaving.slots_needed == 0 && leaving.slots_owned == 0 => return Ok(()),
-            Ok(leaving) => {
-                all = all.max(leaving.slots_needed);
-                let done = u64::from(all - leaving.slots_needed);
-                progress.set(done, all.into(), "slots taken over by others");
-            }
+        let is_it = |it: &&MapEntry| it.member.as_ref().is_some_and(|it| it.id == member);
+        match node
+            .call(node.membership().map(MembershipMapRequest {}))
+            .await
+        {
+            // The member that is asked has just started.
+            Ok(map) if map.members.is_empty() => {}
+            Ok(map) => match map.members.iter().find(is_it).map(|it| it.slots) {
+                // It may have been removed before the others had all that it had.
+                None => {
+                    let why = format!("there is no member `{member}` any more");
+                    return Err(CtlError::Refused(why));
+                }
+                Some(0) => return Ok(()),
+                Some(slots) => {
+                    all = all.max(slots);
+                    let done = u64::from(all - slots);
+                    progress.set(done, all.into(), "slots taken over by others");
+                }
+            },
+            // It says nothing for a moment if it starts or falls meanwhile.
             Err(error) if error.is_passing() => {}
             Err(error) => return Err(error),
         }
@@ -162,17 +172,8 @@ pub(super) fn render_map(map: &MembershipMapResponse) -> String {
     let none = ClusterStatus::default();
     let status = map.status.as_ref().unwrap_or(&none);
     let mut table = Table::new(&[
-        ("NODE", Side::Left),
-        ("STATE", Side::Left),
-        ("VOTES", Side::Left),
-        ("ZONE", Side::Left),
-        ("WEIGHT", Side::Right),
-        ("SLOTS", Side::Right),
-        ("FIRST", Side::Right),
-        ("SHARE", Side::Right),
-        ("CLIENTS", Side::Left),
-        ("CLUSTER", Side::Left),
-        ("VERSION", Side::Left),
+        "NODE", "STATE", "VOTES", "ZONE", ">WEIGHT", ">SLOTS", ">FIRST", ">SHARE", "CLIENTS",
+        "CLUSTER", "VERSION",
     ]);
     let all: u32 = map.members.iter().map(|it| it.slots_first).sum();
     for entry in &map.members {

@@ -9,31 +9,21 @@ use super::args::CodecSetting;
 use super::connection::Connection;
 use super::error::CtlError;
 use super::output::{Of, Output};
-use super::table::{Side, Table};
+use super::table::Table;
 
 pub(super) async fn run(
     node: &Connection,
     setting: Option<CodecSetting>,
     output: &Output,
 ) -> Result<Verdict, CtlError> {
-    let Some(everybody) = node.everybody().await? else {
-        match &setting {
-            None => output.show(&get(node).await?, render)?,
-            Some(setting) => {
-                let set = set(node, setting).await?;
-                output.show(&set, |set| changed(&setting.level, set))?;
-            }
-        }
-        return Ok(Verdict::Good);
-    };
-    for (name, member) in &everybody.members {
+    for (member, way) in node.ways().await? {
         match &setting {
             None => {
-                let codecs = Of::new(name, get(member).await?);
+                let codecs = Of::new(member.as_deref(), get(&way).await?);
                 output.show(&codecs, |it| it.headed(render))?;
             }
             Some(setting) => {
-                let set = Of::new(name, set(member, setting).await?);
+                let set = Of::new(member.as_deref(), set(&way, setting).await?);
                 output.show(&set, |it| it.headed(|set| changed(&setting.level, set)))?;
             }
         }
@@ -56,7 +46,7 @@ async fn set(node: &Connection, setting: &CodecSetting) -> Result<SetCodecRespon
 }
 
 pub(super) fn render(codecs: &GetCodecsResponse) -> String {
-    let mut table = Table::new(&[("LEVEL", Side::Left), ("CODEC", Side::Left)]);
+    let mut table = Table::new(&["LEVEL", "CODEC"]);
     for it in &codecs.codecs {
         table.row([it.level.clone(), in_force(it)]);
     }

@@ -15,7 +15,7 @@ use super::connection::Connection;
 use super::error::CtlError;
 use super::output::{Of, Output};
 use super::progress::Progress;
-use super::table::{Side, Table, pairs, printable};
+use super::table::{Table, pairs, printable};
 use super::words::{bytes, count, dollars, duration, percent, relative};
 
 /// Items of a page, the most that a node gives.
@@ -38,18 +38,10 @@ pub(super) async fn run(
 /// At a router, of each member: they share the bucket, but each has an index, a backlog and a bill
 /// of its own.
 async fn status(node: &Connection, output: &Output) -> Result<Verdict, CtlError> {
-    let one = async |node: &Connection| {
-        let mut cold = node.cold();
-        node.call(cold.status(ColdStatusRequest {})).await
-    };
-    match node.everybody().await? {
-        None => output.show(&one(node).await?, render_status)?,
-        Some(everybody) => {
-            for (name, member) in &everybody.members {
-                let status = Of::new(name, one(member).await?);
-                output.show(&status, |it| it.headed(render_status))?;
-            }
-        }
+    for (member, way) in node.ways().await? {
+        let status = way.call(way.cold().status(ColdStatusRequest {})).await?;
+        let status = Of::new(member.as_deref(), status);
+        output.show(&status, |it| it.headed(render_status))?;
     }
     Ok(Verdict::Good)
 }
@@ -182,14 +174,7 @@ pub(super) fn render_list(list: &ListSegmentsResponse, now_ms: u64) -> String {
         return "there are no segments\n".to_owned();
     }
     let mut table = Table::new(&[
-        ("SEGMENT", Side::Left),
-        ("WRITTEN", Side::Left),
-        ("SIZE", Side::Right),
-        ("LIVE", Side::Right),
-        ("ENTRIES", Side::Right),
-        ("DELETES", Side::Right),
-        ("READ", Side::Left),
-        ("STATE", Side::Left),
+        "SEGMENT", "WRITTEN", ">SIZE", ">LIVE", ">ENTRIES", ">DELETES", "READ", "STATE",
     ]);
     for segment in &list.segments {
         table.row(segment_row(segment, now_ms));
@@ -289,13 +274,7 @@ pub(super) fn render_inspection(name: &str, it: &InspectSegmentResponse, now_ms:
         ("records", it.records.to_string()),
     ]);
     let mut table = Table::new(&[
-        ("OFFSET", Side::Right),
-        ("LENGTH", Side::Right),
-        ("VERSION", Side::Right),
-        ("EXPIRES", Side::Left),
-        ("STATE", Side::Left),
-        ("SPACE", Side::Left),
-        ("KEY", Side::Left),
+        ">OFFSET", ">LENGTH", ">VERSION", "EXPIRES", "STATE", "SPACE", "KEY",
     ]);
     for entry in &it.entries {
         let state = match (entry.tombstone, entry.current) {

@@ -6,7 +6,7 @@ use super::Verdict;
 use super::connection::Connection;
 use super::error::CtlError;
 use super::output::{Of, Output};
-use super::table::{Side, Table, printable};
+use super::table::{Table, printable};
 use super::words::relative;
 
 pub(super) async fn run(node: &Connection, output: &Output) -> Result<Verdict, CtlError> {
@@ -18,7 +18,7 @@ pub(super) async fn run(node: &Connection, output: &Output) -> Result<Verdict, C
     };
     output.show(&own, |own| format!("router\n{}", render(own)))?;
     for (name, member) in &everybody.members {
-        let settings = Of::new(name, get(member).await?);
+        let settings = Of::new(Some(name), get(member).await?);
         output.show(&settings, |it| it.headed(render))?;
     }
     Ok(Verdict::Good)
@@ -29,13 +29,7 @@ async fn get(node: &Connection) -> Result<ConfigResponse, CtlError> {
 }
 
 fn render(config: &ConfigResponse) -> String {
-    let mut table = Table::new(&[
-        ("SETTING", Side::Left),
-        ("VALUE", Side::Left),
-        ("FROM", Side::Left),
-        ("RELOAD", Side::Left),
-        ("NOTE", Side::Left),
-    ]);
+    let mut table = Table::new(&["SETTING", "VALUE", "FROM", "RELOAD", "NOTE"]);
     for it in &config.settings {
         table.row(row(it, config.now_ms));
     }

@@ -214,6 +214,21 @@ impl Connection {
         Ok(Some(Everybody { map, members }))
     }
 
+    /// The ways to what is asked of one member alone: to all of [`Connection::everybody`], or as it
+    /// is without a name.
+    ///
+    /// # Errors
+    /// As [`Connection::everybody`].
+    pub(super) async fn ways(&self) -> Result<Vec<(Option<String>, Self)>, CtlError> {
+        Ok(match self.everybody().await? {
+            None => vec![(None, self.clone())],
+            Some(everybody) => {
+                let members = everybody.members.into_iter();
+                members.map(|(name, way)| (Some(name), way)).collect()
+            }
+        })
+    }
+
     /// The members of the cluster that are not down, whichever process is asked; None of a node
     /// that is in no cluster.
     pub(super) async fn in_cluster(&self) -> Option<Vec<(String, Self)>> {

@@ -44,11 +44,8 @@ impl<'a> Findings<'a> {
         if finding.severity() == Severity::Failed {
             self.verdict = Verdict::Bad;
         }
-        let Some(member) = self.member else {
-            return Ok(self.output.show(&finding, render)?);
-        };
         let is_headed = std::mem::replace(&mut self.is_headed, true);
-        let of = Of::new(member, finding);
+        let of = Of::new(self.member, finding);
         let text = |of: &Of<Finding>| match is_headed {
             true => render(&of.answer),
             false => of.headed(render),

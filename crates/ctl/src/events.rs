@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 
 use fonn_proto::grpc::v1::{Event, EventLevel, EventsRequest, WatchRequest};
-use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -11,21 +10,15 @@ use super::Verdict;
 use super::args;
 use super::connection::Connection;
 use super::error::CtlError;
-use super::output::Output;
-use super::table::{Side, Table, printable};
+use super::output::{Of, Output};
+use super::table::{Table, printable};
 use super::words::instant;
 
 /// Events that wait to be shown.
 const NEWS_MAX: usize = 64;
 
 /// An event, and the member that tells it where there are several.
-#[derive(Debug, Serialize)]
-struct Told {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    member: Option<String>,
-    #[serde(flatten)]
-    event: Event,
-}
+type Told = Of<Event>;
 
 /// The way to the asked process, with its name where there are several.
 type Way = (Option<String>, Connection);
@@ -35,13 +28,7 @@ pub(super) async fn run(
     args: args::Events,
     output: &Output,
 ) -> Result<Verdict, CtlError> {
-    let ways: Vec<Way> = match node.everybody().await? {
-        None => vec![(None, node.clone())],
-        Some(everybody) => {
-            let members = everybody.members.into_iter();
-            members.map(|(name, way)| (Some(name), way)).collect()
-        }
-    };
+    let ways = node.ways().await?;
     match args.follow {
         true => follow(ways, args.after, output).await,
         false => list(ways, args.after, output).await,
@@ -55,14 +42,11 @@ async fn list(ways: Vec<Way>, after: u64, output: &Output) -> Result<Verdict, Ct
             after_sequence: after,
         };
         let answer = way.call(way.telemetry().events(request)).await?;
-        let told = answer.events.into_iter().map(|event| Told {
-            member: member.clone(),
-            event,
-        });
-        all.extend(told);
+        let events = answer.events.into_iter();
+        all.extend(events.map(|event| Of::new(member.as_deref(), event)));
     }
     // Of one process they are in order already, whatever its clock did.
-    all.sort_by_key(|told| told.member.is_some().then_some(told.event.at_ms));
+    all.sort_by_key(|told| told.member.is_some().then_some(told.answer.at_ms));
     if output.is_json() {
         for told in &all {
             output.show(told, |_| String::new())?;
@@ -94,8 +78,9 @@ async fn watch((member, way): Way, after: u64, to: mpsc::Sender<Result<Told, Ctl
         let mut stream = way.call(way.telemetry().watch(request)).await?;
         while let Some(message) = way.next(&mut stream).await? {
             for event in message.events {
-                let member = member.clone();
-                if event.sequence > after && to.send(Ok(Told { member, event })).await.is_err() {
+                let is_new = event.sequence > after;
+                let told = Of::new(member.as_deref(), event);
+                if is_new && to.send(Ok(told)).await.is_err() {
                     return Ok(());
                 }
             }
@@ -115,18 +100,19 @@ fn level(event: &Event) -> String {
 
 fn render(all: &[Told]) -> String {
     let mut table = Table::new(&[
-        ("EVENT", Side::Right),
-        ("AT (UTC)", Side::Left),
-        ("MEMBER", Side::Left),
-        ("LEVEL", Side::Left),
-        ("ABOUT", Side::Left),
-        ("WHAT HAPPENED", Side::Left),
+        ">EVENT",
+        "AT (UTC)",
+        "MEMBER",
+        "LEVEL",
+        "ABOUT",
+        "WHAT HAPPENED",
     ]);
-    for Told { member, event } in all {
+    for it in all {
+        let event = &it.answer;
         table.row([
             event.sequence.to_string(),
             instant(event.at_ms),
-            member.clone().unwrap_or_else(|| "-".to_owned()),
+            it.member.clone().unwrap_or_else(|| "-".to_owned()),
             level(event),
             event.topic.clone(),
             event.message.clone(),
@@ -136,9 +122,10 @@ fn render(all: &[Told]) -> String {
 }
 
 /// The same of one that came just now.
-fn line(Told { member, event }: &Told) -> String {
+fn line(told: &Told) -> String {
+    let event = &told.answer;
     let mut line = format!("{} {}", event.sequence, instant(event.at_ms));
-    if let Some(member) = member {
+    if let Some(member) = &told.member {
         // Writing to a string does not fail.
         let _ = write!(line, " {}", printable(member));
     }
@@ -152,16 +139,14 @@ mod tests {
     use super::*;
 
     fn told(member: Option<&str>, sequence: u64, level: EventLevel, message: &str) -> Told {
-        Told {
-            member: member.map(str::to_owned),
-            event: Event {
-                sequence,
-                at_ms: 1_700_000_000_000,
-                level: level.into(),
-                topic: "settings".to_owned(),
-                message: message.to_owned(),
-            },
-        }
+        let event = Event {
+            sequence,
+            at_ms: 1_700_000_000_000,
+            level: level.into(),
+            topic: "settings".to_owned(),
+            message: message.to_owned(),
+        };
+        Of::new(member, event)
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::args;
 use super::connection::Connection;
 use super::error::CtlError;
 use super::output::{Of, Output};
-use super::table::{Side, Table, printable};
+use super::table::{Table, printable};
 use super::words::{bytes, relative};
 
 /// Bits of a version below its milliseconds.
@@ -35,7 +35,7 @@ pub(super) async fn run(
     if let Some(everybody) = node.everybody().await? {
         for (name, member) in &everybody.members {
             let (answer, _) = ask(member, &request).await?;
-            answers.push(show(name, answer, output)?);
+            answers.push(show(Some(name), answer, output)?);
         }
         return Ok(verdict(&answers));
     }
@@ -43,14 +43,13 @@ pub(super) async fn run(
     // One member is asked: what clients get is what the owners have, unless only it was wanted.
     let Some(own_name) = own_name.filter(|_| !node.is_to_member() && !answer.owners.is_empty())
     else {
-        output.show(&answer, render)?;
-        return Ok(verdict(&[answer]));
+        return Ok(verdict(&[show(None, answer, output)?]));
     };
     let owners = answer.owners.clone();
-    answers.push(show(&own_name, answer, output)?);
+    answers.push(show(Some(&own_name), answer, output)?);
     for owner in owners.iter().filter(|it| **it != own_name) {
         let (answer, _) = ask(&node.to_member(owner)?, &request).await?;
-        answers.push(show(owner, answer, output)?);
+        answers.push(show(Some(owner), answer, output)?);
     }
     Ok(verdict(&answers))
 }
@@ -64,8 +63,12 @@ async fn ask(
     node.call_signed(admin.key(request.clone())).await
 }
 
-/// Shows the answer of one of several members.
-fn show(member: &str, answer: KeyResponse, output: &Output) -> Result<KeyResponse, CtlError> {
+/// Shows the answer, with its member if there are several.
+fn show(
+    member: Option<&str>,
+    answer: KeyResponse,
+    output: &Output,
+) -> Result<KeyResponse, CtlError> {
     let answer = Of::new(member, answer);
     output.show(&answer, |it| it.headed(render))?;
     Ok(answer.answer)
@@ -162,16 +165,8 @@ pub(super) fn render(answer: &KeyResponse) -> String {
         return format!("{owners}no tier has this key\n");
     }
     let mut table = Table::new(&[
-        ("TIER", Side::Left),
-        ("STATE", Side::Left),
-        ("WRITTEN", Side::Left),
-        ("WRITER", Side::Left),
-        ("EXPIRES", Side::Left),
-        ("VALUE", Side::Right),
-        ("STORED", Side::Right),
-        ("CODEC", Side::Left),
-        ("VERSION", Side::Right),
-        ("PLACE", Side::Left),
+        "TIER", "STATE", "WRITTEN", "WRITER", "EXPIRES", ">VALUE", ">STORED", "CODEC", ">VERSION",
+        "PLACE",
     ]);
     for copy in &answer.copies {
         let tier = Tier::try_from(copy.tier);

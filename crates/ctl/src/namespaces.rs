@@ -9,7 +9,7 @@ use super::Verdict;
 use super::connection::Connection;
 use super::error::CtlError;
 use super::output::Output;
-use super::table::{Side, Table};
+use super::table::Table;
 use super::words::{bytes, percent};
 
 pub(super) async fn run(node: &Connection, output: &Output) -> Result<Verdict, CtlError> {
@@ -71,18 +71,18 @@ fn add(sum: &mut Namespace, it: &Namespace) {
 
 pub(super) fn render(list: &ListNamespacesResponse) -> String {
     let mut table = Table::new(&[
-        ("NAMESPACE", Side::Left),
-        ("BASE", Side::Left),
-        ("USED", Side::Right),
-        ("QUOTA", Side::Right),
-        ("FULL", Side::Right),
-        ("ENTRIES", Side::Right),
-        ("IN RAM", Side::Right),
-        ("HITS", Side::Right),
-        ("OF GETS", Side::Right),
-        ("STORES", Side::Right),
-        ("LOST", Side::Right),
-        ("REFUSED", Side::Right),
+        "NAMESPACE",
+        "BASE",
+        ">USED",
+        ">QUOTA",
+        ">FULL",
+        ">ENTRIES",
+        ">IN RAM",
+        ">HITS",
+        ">OF GETS",
+        ">STORES",
+        ">LOST",
+        ">REFUSED",
     ]);
     for it in &list.namespaces {
         table.row(row(it));

@@ -6,26 +6,30 @@ use serde::Serialize;
 
 use super::table::printable;
 
-/// An answer, and the member that it is of: where several were asked.
+/// An answer, and the member that it is of where several were asked.
 #[derive(Debug, Serialize)]
 pub(super) struct Of<T> {
-    pub member: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub member: Option<String>,
     #[serde(flatten)]
     pub answer: T,
 }
 
 impl<T> Of<T> {
-    pub(super) fn new(member: &str, answer: T) -> Self {
+    pub(super) fn new(member: Option<&str>, answer: T) -> Self {
         Self {
-            member: member.to_owned(),
+            member: member.map(str::to_owned),
             answer,
         }
     }
 
-    /// The text of the answer below the name of the member.
+    /// The text of the answer, below the name of the member if there is one.
     pub(super) fn headed(&self, render: impl FnOnce(&T) -> String) -> String {
         let text = render(&self.answer);
-        format!("member {}\n{text}", printable(&self.member))
+        match &self.member {
+            Some(member) => format!("member {}\n{text}", printable(member)),
+            None => text,
+        }
     }
 }
 

@@ -105,7 +105,7 @@ pub(super) fn read_password(prompt: &str) -> Result<Vec<u8>, CtlError> {
         ))
     };
     let password = if io::stdin().is_terminal() {
-        let silence = Silence::begin().map_err(input)?;
+        let silence = Without::begin(LocalModes::ECHO).map_err(input)?;
         let _ = write!(io::stderr(), "{prompt}");
         let mut line = String::new();
         io::stdin().read_line(&mut line).map_err(input)?;
@@ -130,22 +130,23 @@ pub(super) fn without_line_end(text: &[u8]) -> &[u8] {
     text.strip_suffix(b"\r").unwrap_or(text)
 }
 
-/// The terminal does not show what is typed, until this is dropped.
-struct Silence(Termios);
+/// The terminal at standard input is without some of its modes, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Without(Termios);
 
-impl Silence {
-    fn begin() -> io::Result<Self> {
+impl Without {
+    pub(super) fn begin(modes: LocalModes) -> io::Result<Self> {
         let before = tcgetattr(io::stdin())?;
-        let mut silent = before.clone();
-        silent.local_modes.remove(LocalModes::ECHO);
-        tcsetattr(io::stdin(), OptionalActions::Flush, &silent)?;
+        let mut now = before.clone();
+        now.local_modes.remove(modes);
+        tcsetattr(io::stdin(), OptionalActions::Flush, &now)?;
         Ok(Self(before))
     }
 }
 
-impl Drop for Silence {
+impl Drop for Without {
     fn drop(&mut self) {
-        // A terminal that is gone shows nothing.
+        // A terminal that is gone needs nothing.
         let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.0);
     }
 }

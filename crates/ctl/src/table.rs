@@ -2,17 +2,11 @@
 
 use std::fmt::Write as _;
 
-/// On which side of a column its cells stand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
-    Left,
-    Right,
-}
-
 /// A table with a header.
 #[derive(Debug)]
 pub(super) struct Table {
-    columns: Vec<(&'static str, Side)>,
+    /// Names, and whether the cells stand on the right.
+    columns: Vec<(&'static str, bool)>,
     rows: Vec<Vec<String>>,
 }
 
@@ -20,9 +14,14 @@ pub(super) struct Table {
 const GAP: &str = "  ";
 
 impl Table {
-    pub(super) fn new(columns: &[(&'static str, Side)]) -> Self {
+    /// A table of columns with these names. Where `>` is in front, the cells stand on the right.
+    pub(super) fn new(columns: &[&'static str]) -> Self {
+        let columns = columns.iter().map(|column| match column.strip_prefix('>') {
+            Some(name) => (name, true),
+            None => (*column, false),
+        });
         Self {
-            columns: columns.to_vec(),
+            columns: columns.collect(),
             rows: Vec::new(),
         }
     }
@@ -51,13 +50,13 @@ impl Table {
         let mut text = String::new();
         for row in std::iter::once(&header).chain(&self.rows) {
             let mut line = String::new();
-            for (index, (cell, (_, side))) in row.iter().zip(&self.columns).enumerate() {
+            for (index, (cell, (_, is_right))) in row.iter().zip(&self.columns).enumerate() {
                 let width = width(index);
                 let gap = if index == 0 { "" } else { GAP };
                 // Writing to a string does not fail.
-                let _ = match side {
-                    Side::Left => write!(line, "{gap}{cell:<width$}"),
-                    Side::Right => write!(line, "{gap}{cell:>width$}"),
+                let _ = match is_right {
+                    false => write!(line, "{gap}{cell:<width$}"),
+                    true => write!(line, "{gap}{cell:>width$}"),
                 };
             }
             text.push_str(line.trim_end());

@@ -13,7 +13,7 @@ use super::args::{AdminAddr, Cli, CodecSetting, Command};
 use super::doctor::client_addr;
 use super::key::State;
 use super::progress::bar;
-use super::table::{Side, Table, pairs};
+use super::table::{Table, pairs};
 use super::words::{bytes, dollars, duration, percent, relative};
 use super::*;
 
@@ -461,7 +461,7 @@ fn warming_is_good_if_it_came_to_an_end_with_everything_read() {
 
 #[test]
 fn tables_align_and_keep_control_characters_from_the_terminal() {
-    let mut table = Table::new(&[("A", Side::Left), ("COUNT", Side::Right)]);
+    let mut table = Table::new(&["A", ">COUNT"]);
     table.row(["é\x07x".to_owned(), "5".to_owned()]);
     table.row(["longer".to_owned(), "123456".to_owned()]);
     assert_eq!(

@@ -18,7 +18,7 @@ use super::Verdict;
 use super::args::{CreateToken, ListTokens, RevokeToken, TokenRole};
 use super::error::CtlError;
 use super::output::Output;
-use super::table::{Side, Table, printable};
+use super::table::{Table, printable};
 
 /// A longer file is not one of users.
 const FILE_LEN_MAX: u64 = 16 << 20;
@@ -114,13 +114,7 @@ fn row(token: &ListedToken, now_ms: u64) -> Row {
 }
 
 fn render(list: &List) -> String {
-    let mut table = Table::new(&[
-        ("TOKEN", Side::Left),
-        ("ROLE", Side::Left),
-        ("NAMESPACE", Side::Left),
-        ("EXPIRES", Side::Left),
-        ("", Side::Left),
-    ]);
+    let mut table = Table::new(&["TOKEN", "ROLE", "NAMESPACE", "EXPIRES", ""]);
     for it in &list.tokens {
         table.row([
             it.name.clone(),

@@ -8,7 +8,7 @@ use super::Verdict;
 use super::connection::Connection;
 use super::error::CtlError;
 use super::output::Output;
-use super::table::{Side, Table, printable};
+use super::table::{Table, printable};
 use super::words::{bytes, percent};
 
 /// Of a router the clients of its own port, and those of all members.
@@ -51,14 +51,14 @@ fn render(list: &ToolUsesResponse) -> String {
         return "no build tool has used the HTTP port since the start\n".to_owned();
     }
     let mut table = Table::new(&[
-        ("NAMESPACE", Side::Left),
-        ("IDENTITY", Side::Left),
-        ("TOOL", Side::Left),
-        ("HITS", Side::Right),
-        ("MISSES", Side::Right),
-        ("HIT", Side::Right),
-        ("SERVED", Side::Right),
-        ("STORED", Side::Right),
+        "NAMESPACE",
+        "IDENTITY",
+        "TOOL",
+        ">HITS",
+        ">MISSES",
+        ">HIT",
+        ">SERVED",
+        ">STORED",
     ]);
     for it in &list.uses {
         table.row([

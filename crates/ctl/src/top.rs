@@ -23,7 +23,7 @@ use super::connection::{Connection, Everybody};
 use super::error::CtlError;
 use super::output::Output;
 use super::progress::bar;
-use super::table::{Side, Table, printable};
+use super::table::{Table, printable};
 use super::words::{bytes, duration};
 use super::{Verdict, args, cluster, namespaces};
 
@@ -381,17 +381,17 @@ fn of_router(addr: &str, router: &OfRouter) -> String {
 /// The members, a line each.
 fn rows(members: &[Row]) -> String {
     let mut table = Table::new(&[
-        ("MEMBER", Side::Left),
-        ("STATE", Side::Left),
-        ("HITS", Side::Right),
-        ("GETS/S", Side::Right),
-        ("STORES/S", Side::Right),
-        ("P99", Side::Right),
-        ("RAM", Side::Right),
-        ("DISK", Side::Right),
-        ("TO SPILL", Side::Right),
-        ("OLDEST", Side::Right),
-        ("", Side::Left),
+        "MEMBER",
+        "STATE",
+        ">HITS",
+        ">GETS/S",
+        ">STORES/S",
+        ">P99",
+        ">RAM",
+        ">DISK",
+        ">TO SPILL",
+        ">OLDEST",
+        "",
     ]);
     for it in members {
         let lately = &it.lately;

@@ -15,7 +15,7 @@ use super::connection::Connection;
 use super::error::CtlError;
 use super::output::{Of, Output};
 use super::password::{STDIN, Wanted, hash_password, read_password};
-use super::table::{Side, Table, printable};
+use super::table::{Table, printable};
 
 /// The password of a user that is put, in the environment.
 const VARIABLE: &str = "FONN_NEW_PASSWORD";
@@ -80,7 +80,7 @@ pub(super) async fn list(node: &Connection, output: &Output) -> Result<Verdict, 
         let list = member
             .call(member.users().list(ListUsersRequest {}))
             .await?;
-        lists.push(Of::new(name, list));
+        lists.push(Of::new(Some(name), list));
     }
     match lists.first() {
         _ if !output.is_json() => output.show(&lists, |lists| together(lists))?,
@@ -115,15 +115,7 @@ fn together(lists: &[Of<ListUsersResponse>]) -> String {
 }
 
 fn render(list: &ListUsersResponse) -> String {
-    let mut table = Table::new(&[
-        ("USER", Side::Left),
-        ("ROLE", Side::Left),
-        ("NAMESPACE", Side::Left),
-        ("BASE", Side::Left),
-        ("QUOTA", Side::Right),
-        ("FROM", Side::Left),
-        ("", Side::Left),
-    ]);
+    let mut table = Table::new(&["USER", "ROLE", "NAMESPACE", "BASE", ">QUOTA", "FROM", ""]);
     for it in &list.users {
         let quota = it.quota_bytes.map(ByteCount::new);
         let ignored = match it.ignored.as_str() {
@@ -274,7 +266,7 @@ mod tests {
                 ..User::default()
             };
             let users = users.iter().map(user).collect();
-            Of::new(member, ListUsersResponse { users })
+            Of::new(Some(member), ListUsersResponse { users })
         };
         let same = together(&[of("a", &["ci"]), of("b", &["ci"])]);
         assert_eq!(same.matches("\nci ").count(), 1, "{same}");

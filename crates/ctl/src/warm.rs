@@ -21,13 +21,9 @@ pub(super) async fn run(
         bytes: args.bytes.map_or(0, |it| it.bytes()),
         bytes_per_s: args.rate.map_or(0, |it| it.bytes()),
     };
-    let Some(everybody) = node.everybody().await? else {
-        let last = one(node, None, request, output).await?;
-        return Ok(verdict(&last));
-    };
     let mut all = Verdict::Good;
-    for (name, member) in &everybody.members {
-        let last = one(member, Some(name), request.clone(), output).await?;
+    for (member, way) in node.ways().await? {
+        let last = one(&way, member.as_deref(), request.clone(), output).await?;
         if verdict(&last) == Verdict::Bad {
             all = Verdict::Bad;
         }
@@ -47,10 +43,7 @@ async fn one(
     let mut last = WarmResponse::default();
     while let Some(it) = node.next(&mut news).await? {
         if output.is_json() {
-            match member {
-                Some(member) => output.show(&Of::new(member, it), |_| String::new())?,
-                None => output.show(&it, |_| String::new())?,
-            }
+            output.show(&Of::new(member, it), |_| String::new())?;
         }
         let (done, total) = share(&it);
         bar.set(done, total, &words(&it));
@@ -58,10 +51,7 @@ async fn one(
     }
     bar.clear();
     if !output.is_json() {
-        match member {
-            Some(member) => output.show(&Of::new(member, last), |it| it.headed(render))?,
-            None => output.show(&last, render)?,
-        }
+        output.show(&Of::new(member, last), |it| it.headed(render))?;
     }
     Ok(last)
 }

@@ -10,8 +10,8 @@ use fonn_base::telemetry::{LogFilter, LogFormat};
 use fonn_server::{ListenAddr, Listener};
 use serde::Deserialize;
 
-use crate::fields::{AdminAddr, one_or_many, threads};
-use crate::http::{HttpAddr, HttpConfig};
+use crate::fields::{HostPort, OrNone, one_or_many, threads};
+use crate::http::HttpConfig;
 use crate::security::SecurityConfig;
 
 fonn_base::layer! {
@@ -29,7 +29,7 @@ fonn_base::layer! {
         /// Turborepo), or none; if the default is taken, the node serves without it [default:
         /// 127.0.0.1:11290]
         #[arg(long, value_name = "ADDR", env = "FONN_HTTP_LISTEN", help_heading = "Listeners")]
-        pub http_listen: Option<HttpAddr>,
+        pub http_listen: Option<OrNone<HostPort>>,
         /// From the arrival of a read over HTTP to its answer at most; a read that takes longer is
         /// a miss [default: 2s]
         #[arg(long, value_name = "DURATION", env = "FONN_HTTP_DEADLINE", help_heading = "Listeners")]
@@ -37,7 +37,7 @@ fonn_base::layer! {
         /// Address of the admin port: status page, /metrics, /healthz, /readyz [default:
         /// 127.0.0.1:11280]
         #[arg(long, value_name = "ADDR", env = "FONN_ADMIN_LISTEN", help_heading = "Listeners")]
-        pub admin_listen: Option<AdminAddr>,
+        pub admin_listen: Option<HostPort>,
         /// Name by which the admin port answers without TLS, besides addresses, localhost and the
         /// names in --admin-listen and --advertise; *.NAME for all below; may be repeated [default:
         /// none]
@@ -118,7 +118,7 @@ impl CommonConfig {
         settings: &CommonSettings,
         log: &LogSettings,
         admin_listen: &str,
-        http_listen: HttpAddr,
+        http_listen: Option<&str>,
     ) -> Result<Self, ConfigError> {
         let security = SecurityConfig::resolve(settings)?;
         let listen = match settings.listen.is_empty() {

@@ -21,22 +21,45 @@ macro_rules! from_text {
     )*};
 }
 
-/// An address for the admin port: HOST:PORT.
+/// An address: HOST:PORT.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AdminAddr(pub String);
+pub struct HostPort(pub String);
 
-impl FromStr for AdminAddr {
+impl FromStr for HostPort {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text.parse()? {
-            ListenAddr::Tcp(text) => Ok(Self(text)),
-            ListenAddr::Unix(_) => Err("the admin port is HTTP on HOST:PORT".to_owned()),
+        match text.parse() {
+            Ok(ListenAddr::Tcp(text)) => Ok(Self(text)),
+            _ => Err(format!("`{text}` is not HOST:PORT, as in 127.0.0.1:11290")),
         }
     }
 }
 
-from_text!(AdminAddr);
+from_text!(HostPort);
+
+/// What may be `none` as well.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OrNone<T>(pub Option<T>);
+
+impl<T: FromStr<Err: std::fmt::Display>> FromStr for OrNone<T> {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(Self(None));
+        }
+        let value = text.parse::<T>().map(|value| Self(Some(value)));
+        value.map_err(|error| format!("{error}; none is accepted, too"))
+    }
+}
+
+impl<'de, T: FromStr<Err: std::fmt::Display>> Deserialize<'de> for OrNone<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
 
 /// Reads a string, or a list of strings, as values that have a text form.
 ///
@@ -90,7 +113,7 @@ pub fn ram_budget(
 ) -> Result<(Budget, ByteCount), ConfigError> {
     let share = given.or(Budget::percent(default_percent));
     let share = share.unwrap_or(Budget::Bytes(RAM_BUDGET_MIN));
-    let ram_budget = share.resolve(memory::available().bytes);
+    let ram_budget = share.resolve(memory::available());
     if ram_budget < RAM_BUDGET_MIN {
         let least = format!("at least {RAM_BUDGET_MIN}");
         return Err(ConfigError::invalid("--ram-budget", share, least));

@@ -1,55 +1,20 @@
 //! The settings of the HTTP port for build tools.
 
-use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
 use fonn_base::config::ConfigError;
 use fonn_base::duration::Span;
-use fonn_server::ListenAddr;
+
+use crate::fields::{HostPort, OrNone};
 
 /// How long a read may take if nothing else is said.
 const DEADLINE: Duration = Duration::from_secs(2);
 
-/// `--http-listen`: HOST:PORT, or `none`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HttpAddr {
-    /// The port is not served.
-    None,
-    /// It is, at this address.
-    At(String),
-}
-
-impl FromStr for HttpAddr {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text == "none" {
-            return Ok(Self::None);
-        }
-        match text.parse()? {
-            ListenAddr::Tcp(text) => Ok(Self::At(text)),
-            ListenAddr::Unix(_) => Err("HTTP is served on HOST:PORT, or none".to_owned()),
-        }
-    }
-}
-
-crate::from_text!(HttpAddr);
-
-impl fmt::Display for HttpAddr {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::None => "none",
-            Self::At(address) => address,
-        })
-    }
-}
-
 /// The HTTP port as it is in force.
 #[derive(Clone, Debug)]
 pub struct HttpConfig {
-    /// Where build tools connect.
-    pub listen: HttpAddr,
+    /// Where build tools connect; None if the port is not served.
+    pub listen: Option<String>,
     /// A read that takes longer is a miss.
     pub deadline: Duration,
 }
@@ -60,8 +25,8 @@ impl HttpConfig {
     /// # Errors
     /// If the deadline is out of range.
     pub fn resolve(
-        listen: Option<HttpAddr>,
-        default: HttpAddr,
+        listen: Option<OrNone<HostPort>>,
+        default: Option<&str>,
         deadline: Option<Span>,
     ) -> Result<Self, ConfigError> {
         let deadline = deadline.map_or(DEADLINE, Span::get);
@@ -74,7 +39,10 @@ impl HttpConfig {
             ));
         }
         Ok(Self {
-            listen: listen.unwrap_or(default),
+            listen: match listen {
+                Some(given) => given.0.map(|it| it.0),
+                None => default.map(str::to_owned),
+            },
             deadline,
         })
     }
@@ -82,17 +50,14 @@ impl HttpConfig {
     /// The address, if there is one.
     #[must_use]
     pub fn address(&self) -> Option<&str> {
-        match &self.listen {
-            HttpAddr::None => None,
-            HttpAddr::At(address) => Some(address),
-        }
+        self.listen.as_deref()
     }
 
     /// Names and values of what is in force.
     #[must_use]
     pub fn pairs(&self) -> [(&'static str, String); 2] {
         [
-            ("http_listen", self.listen.to_string()),
+            ("http_listen", self.address().unwrap_or("none").to_owned()),
             ("http_deadline", format!("{:?}", self.deadline)),
         ]
     }
@@ -104,11 +69,15 @@ mod tests {
 
     #[test]
     fn an_address_is_host_and_port_or_none() {
-        let at = |text: &str| Ok(HttpAddr::At(text.to_owned()));
-        assert_eq!("none".parse(), Ok(HttpAddr::None));
+        let at = |text: &str| Ok(OrNone(Some(HostPort(text.to_owned()))));
+        assert_eq!("none".parse(), Ok(OrNone::<HostPort>(None)));
         assert_eq!("127.0.0.1:11290".parse(), at("127.0.0.1:11290"));
         for text in ["unix:/x", "11290", "", "None"] {
-            assert!(text.parse::<HttpAddr>().is_err(), "{text}");
+            assert!(text.parse::<OrNone<HostPort>>().is_err(), "{text}");
+        }
+        let why = "unix:/x".parse::<OrNone<HostPort>>().unwrap_err();
+        for part in ["`unix:/x`", "HOST:PORT", "none"] {
+            assert!(why.contains(part), "{why}");
         }
     }
 
@@ -116,7 +85,7 @@ mod tests {
     fn the_deadline_has_bounds() {
         let resolve = |text: &str| {
             let deadline = text.parse().ok();
-            HttpConfig::resolve(None, HttpAddr::None, deadline).map(|it| it.deadline)
+            HttpConfig::resolve(None, None, deadline).map(|it| it.deadline)
         };
         assert_eq!(resolve("500ms").unwrap(), Duration::from_millis(500));
         assert_eq!(resolve("").unwrap(), DEADLINE);

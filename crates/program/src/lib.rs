@@ -18,8 +18,8 @@ use fonn_base::size::ByteCount;
 use fonn_base::telemetry::{self, LogControl};
 
 pub use self::common::{CommonConfig, CommonSettings, LogSettings};
-pub use self::fields::{AdminAddr, max_value, one_or_many, ram_budget};
-pub use self::http::{HttpAddr, HttpConfig};
+pub use self::fields::{HostPort, OrNone, max_value, one_or_many, ram_budget};
+pub use self::http::HttpConfig;
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;

@@ -398,7 +398,7 @@ fn value_len(request: &Request<'_>) -> usize {
         | Request::Flush { .. }
         | Request::Ping => 0,
         Request::Put { entry, .. } => entry.content.len(),
-        Request::Writers { names } => names.iter().map(str::len).sum(),
+        Request::Writers { names } => names.iter().map(|name| name.len()).sum(),
         Request::FetchSlots { cursor, .. } => {
             fonn_proto::peer::SlotSet::LEN.saturating_add(cursor.len())
         }

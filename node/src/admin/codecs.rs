@@ -1,40 +1,28 @@
 //! The codecs of the levels, as the engine has them. What changes the settings in force changes
 //! them, too ([`crate::cli`]).
 
-use fonn_codec::CodecSpec;
 use fonn_disk_tier::levels::{CodecChoice, Level, LevelCodec, LevelSetting};
+use fonn_proto::grpc::v1;
 
 use crate::engine::Engine;
-
-/// The codec of one level.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct CodecInForce {
-    /// The level.
-    pub level: Level,
-    /// What was chosen for it.
-    pub choice: CodecChoice,
-    /// What the next value gets: what `auto` has found, or the choice itself.
-    pub active: CodecSpec,
-}
 
 /// The levels that there are with their codecs, the fastest first, and the length below which
 /// values are stored verbatim.
 #[must_use]
-pub fn list(engine: &Engine) -> (Vec<CodecInForce>, usize) {
+pub fn list(engine: &Engine) -> (Vec<v1::LevelCodec>, u64) {
     let levels = Level::ALL.into_iter().filter_map(|level| {
         let codec = of_level(engine, level)?;
-        let (active, _) = codec.active();
-        let choice = match codec.is_auto() {
-            true => CodecChoice::Auto,
-            false => CodecChoice::Fixed(active),
-        };
-        Some(CodecInForce {
-            level,
-            choice,
+        let active = codec.active().0.to_string();
+        Some(v1::LevelCodec {
+            level: level.to_string(),
+            codec: match codec.is_auto() {
+                true => CodecChoice::Auto.to_string(),
+                false => active.clone(),
+            },
             active,
         })
     });
-    (levels.collect(), engine.ram_codec().active().1)
+    (levels.collect(), engine.ram_codec().active().1 as u64)
 }
 
 /// The codec of a level; None if there is no such level.

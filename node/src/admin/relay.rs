@@ -1,6 +1,5 @@
 //! Calls for other members: sent on to their cluster ports, where the same services answer.
 
-use std::fmt;
 use std::sync::Arc;
 
 use fonn_admin::{GrpcError, Options, Relay, Relayed, SettingsService, ask};
@@ -61,14 +60,6 @@ fn own_name(admin: &Admin) -> Option<String> {
 /// The way from one member to the others.
 pub(super) struct ToMembers(pub Admin);
 
-impl fmt::Debug for ToMembers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ToMembers")
-            .field(&own_name(&self.0))
-            .finish()
-    }
-}
-
 impl ToMembers {
     fn cluster(&self) -> Result<&Cluster, Status> {
         let cluster = self.0.node()?.cluster.as_ref();
@@ -96,12 +87,6 @@ impl Relay for ToMembers {
 
 /// No way: a call that came from a member is answered or refused.
 struct OnlyHere(Admin);
-
-impl fmt::Debug for OnlyHere {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("OnlyHere").field(&own_name(&self.0)).finish()
-    }
-}
 
 impl Relay for OnlyHere {
     fn own_name(&self) -> Option<String> {

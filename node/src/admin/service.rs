@@ -19,7 +19,7 @@ use tokio_stream::StreamExt as _;
 use tonic::{Request, Response, Status, async_trait};
 
 use super::caller::Caller;
-use super::cold::ColdLocation;
+use super::cold::ColdCopy;
 use super::warm::{self, Wanted};
 use super::{Admin, codecs, namespaces, purge, status};
 use crate::engine::{Acks, Engine, Job, Located};
@@ -101,22 +101,25 @@ impl Writers<'_> {
     }
 }
 
-fn cold_copy(found: ColdLocation, writers: &Writers<'_>) -> KeyCopy {
-    let meta = found.record.map(|record| Meta {
-        writer: record.writer,
-        ..Meta::new(found.version, record.flags, found.expires_at_ms)
+fn cold_copy(found: ColdCopy, writers: &Writers<'_>) -> KeyCopy {
+    let (entry, record) = (found.entry, found.record.as_ref());
+    let meta = record.map(|record| Meta {
+        writer: WriterId::new(record.facts.writer),
+        ..Meta::new(entry.at, record.facts.flags, entry.expires_at_ms)
     });
+    let segment = found.segment.map(|name| name.short());
+    let segment = segment.as_deref().unwrap_or("none yet");
     KeyCopy {
         tier: Tier::Cold.into(),
-        version: found.version,
-        tombstone: found.tombstone,
+        version: entry.at,
+        tombstone: entry.tombstone,
         codec: String::new(),
-        value_bytes: found.record.map_or(0, |record| record.value_len),
-        stored_bytes: found.length,
+        value_bytes: record.map_or(0, |record| record.value.len() as u64),
+        stored_bytes: u64::from(entry.len),
         flags: meta.map_or(0, |meta| meta.flags),
-        expires_at_ms: found.expires_at_ms,
+        expires_at_ms: entry.expires_at_ms,
         dirty: false,
-        location: format!("segment {} at {}", found.segment, found.offset),
+        location: format!("segment {segment} at {}", entry.offset),
         damaged: false,
         writer: meta.map_or_else(String::new, |meta| writers.names.name(meta.writer)),
         purged: meta.is_some_and(|meta| writers.is_purged(&meta)),
@@ -163,7 +166,7 @@ impl admin_server::Admin for AdminService {
                 .map_err(|error| Status::unavailable(error.to_string()))?;
         copies.extend(located.map(|located| copy(Tier::Disk, located, &writers)));
         if let Some(cold) = &node.cold {
-            let found = cold.find(space, key).await.map_err(Status::from)?;
+            let found = cold.find(space, key).await?;
             copies.extend(found.map(|found| cold_copy(found, &writers)));
         }
         Ok(Response::new(KeyResponse {
@@ -349,7 +352,7 @@ impl admin_server::Admin for AdminService {
         &self,
         _: Request<GetCodecsRequest>,
     ) -> Result<Response<GetCodecsResponse>, Status> {
-        let (codecs, codec_min_bytes) = status::codecs(self.admin.node()?);
+        let (codecs, codec_min_bytes) = codecs::list(&self.admin.node()?.shared.service.engine);
         Ok(Response::new(GetCodecsResponse {
             codecs,
             codec_min_bytes,

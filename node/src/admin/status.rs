@@ -2,7 +2,7 @@
 
 use fonn_base::clock::Clock;
 use fonn_base::size::ByteCount;
-use fonn_proto::grpc::v1::{Count, DiskStatus, LevelCodec, Lookups, RamStatus, StatusResponse};
+use fonn_proto::grpc::v1::{Count, DiskStatus, Lookups, RamStatus, StatusResponse};
 
 use super::{Admin, Node, codecs, membership};
 use crate::stats::Counter;
@@ -58,21 +58,8 @@ fn fill(status: &mut StatusResponse, node: &Node) {
         hits: Counter::HITS.iter().map(count).collect(),
         misses: Counter::MISSES.iter().map(count).collect(),
     });
-    let (codecs, min_bytes) = self::codecs(node);
-    status.codecs = codecs;
-    status.codec_min_bytes = min_bytes;
+    (status.codecs, status.codec_min_bytes) = codecs::list(engine);
     status.cluster = node.cluster.as_ref().map(membership::status);
     status.connections = node.shared.registry.len() as u64;
     status.connections_max = node.shared.connections_max as u64;
-}
-
-/// The codecs of the levels as messages.
-pub(super) fn codecs(node: &Node) -> (Vec<LevelCodec>, u64) {
-    let (levels, min_bytes) = codecs::list(&node.shared.service.engine);
-    let levels = levels.into_iter().map(|it| LevelCodec {
-        level: it.level.to_string(),
-        codec: it.choice.to_string(),
-        active: it.active.to_string(),
-    });
-    (levels.collect(), min_bytes as u64)
 }

@@ -90,10 +90,7 @@ impl<'n> Reload<'n> {
         tracing::info!(
             ram_budget = %new.ram_budget,
             disk_budget = %new.disk_budget,
-            codec_ram = %new.codec_ram,
-            codec_fresh = %new.codec_fresh,
-            codec_compacted = %new.codec_compacted,
-            codec_cold = %new.codec_cold,
+            codec = %new.codecs(),
             log = %new.common.log,
             "configuration reloaded"
         );

@@ -24,7 +24,7 @@ pub(super) fn namespaces(snapshot: &mut Snapshot, engine: &Engine) {
                 "fonn_namespace_quota_bytes",
                 "Bytes that the entries of the namespace may take on this node.",
                 &labels,
-                quota as f64,
+                quota.bytes() as f64,
             );
             let (used, evicted) = match engine.disk() {
                 Some(_) => (account.bytes, account.cut_entries),

@@ -8,82 +8,9 @@ use super::v1::{
 };
 
 /// `TIER_RAM` as `ram`.
-fn bare(name: &str, prefix: &str) -> String {
-    name.strip_prefix(prefix)
-        .unwrap_or(name)
-        .to_ascii_lowercase()
-}
-
-impl Tier {
-    /// Its name in tables and JSON.
-    #[must_use]
-    pub fn name(self) -> String {
-        bare(self.as_str_name(), "TIER_")
-    }
-}
-
-impl Severity {
-    /// Its name in tables and JSON.
-    #[must_use]
-    pub fn name(self) -> String {
-        bare(self.as_str_name(), "SEVERITY_")
-    }
-}
-
-impl SegmentState {
-    /// Its name in tables and JSON.
-    #[must_use]
-    pub fn name(self) -> String {
-        bare(self.as_str_name(), "SEGMENT_STATE_")
-    }
-}
-
-impl WarmEnd {
-    /// Its name in JSON.
-    #[must_use]
-    pub fn name(self) -> String {
-        bare(self.as_str_name(), "WARM_END_")
-    }
-}
-
-impl EventLevel {
-    /// Its name in tables and JSON.
-    #[must_use]
-    pub fn name(self) -> String {
-        bare(self.as_str_name(), "EVENT_LEVEL_")
-    }
-}
-
-impl MemberState {
-    /// Its name in tables and JSON.
-    #[must_use]
-    pub fn name(self) -> String {
-        bare(self.as_str_name(), "MEMBER_STATE_")
-    }
-}
-
-impl Role {
-    /// Its name in tables and JSON, as in a users file.
-    #[must_use]
-    pub fn name(self) -> String {
-        bare(self.as_str_name(), "ROLE_").replace('_', "-")
-    }
-}
-
-impl UserSource {
-    /// Its name in tables and JSON.
-    #[must_use]
-    pub fn name(self) -> String {
-        bare(self.as_str_name(), "USER_SOURCE_")
-    }
-}
-
-impl SettingOrigin {
-    /// Its name in tables and JSON.
-    #[must_use]
-    pub fn name(self) -> String {
-        bare(self.as_str_name(), "SETTING_ORIGIN_")
-    }
+fn bare(name: &str, prefix: &str, gap: &str) -> String {
+    let name = name.strip_prefix(prefix).unwrap_or(name);
+    name.to_ascii_lowercase().replace('_', gap)
 }
 
 /// A number that this version does not know is from a newer peer: it goes out as it is.
@@ -94,49 +21,35 @@ fn or_number<S: Serializer>(name: Option<String>, value: i32, to: S) -> Result<S
     }
 }
 
-pub(super) fn tier<S: Serializer>(value: &i32, to: S) -> Result<S::Ok, S::Error> {
-    or_number(Tier::try_from(*value).ok().map(Tier::name), *value, to)
+/// What an enumeration has before its names, what stands between their words, and how a field of it
+/// is written.
+macro_rules! names {
+    ($($kind:ident, $prefix:literal, $gap:literal, $field:ident;)+) => {$(
+        impl $kind {
+            /// Its name in tables and JSON.
+            #[must_use]
+            pub fn name(self) -> String {
+                bare(self.as_str_name(), $prefix, $gap)
+            }
+        }
+
+        pub(super) fn $field<S: Serializer>(value: &i32, to: S) -> Result<S::Ok, S::Error> {
+            or_number($kind::try_from(*value).ok().map($kind::name), *value, to)
+        }
+    )+};
 }
 
-pub(super) fn role<S: Serializer>(value: &i32, to: S) -> Result<S::Ok, S::Error> {
-    or_number(Role::try_from(*value).ok().map(Role::name), *value, to)
-}
-
-pub(super) fn user_source<S: Serializer>(value: &i32, to: S) -> Result<S::Ok, S::Error> {
-    let name = UserSource::try_from(*value).ok().map(UserSource::name);
-    or_number(name, *value, to)
-}
-
-pub(super) fn severity<S: Serializer>(value: &i32, to: S) -> Result<S::Ok, S::Error> {
-    let name = Severity::try_from(*value).ok().map(Severity::name);
-    or_number(name, *value, to)
-}
-
-pub(super) fn segment_state<S: Serializer>(value: &i32, to: S) -> Result<S::Ok, S::Error> {
-    let name = SegmentState::try_from(*value).ok().map(SegmentState::name);
-    or_number(name, *value, to)
-}
-
-pub(super) fn warm_end<S: Serializer>(value: &i32, to: S) -> Result<S::Ok, S::Error> {
-    let name = WarmEnd::try_from(*value).ok().map(WarmEnd::name);
-    or_number(name, *value, to)
-}
-
-pub(super) fn event_level<S: Serializer>(value: &i32, to: S) -> Result<S::Ok, S::Error> {
-    let name = EventLevel::try_from(*value).ok().map(EventLevel::name);
-    or_number(name, *value, to)
-}
-
-pub(super) fn member_state<S: Serializer>(value: &i32, to: S) -> Result<S::Ok, S::Error> {
-    let name = MemberState::try_from(*value).ok().map(MemberState::name);
-    or_number(name, *value, to)
-}
-
-pub(super) fn setting_origin<S: Serializer>(value: &i32, to: S) -> Result<S::Ok, S::Error> {
-    let name = SettingOrigin::try_from(*value)
-        .ok()
-        .map(SettingOrigin::name);
-    or_number(name, *value, to)
+names! {
+    EventLevel, "EVENT_LEVEL_", "_", event_level;
+    MemberState, "MEMBER_STATE_", "_", member_state;
+    // As in a users file.
+    Role, "ROLE_", "-", role;
+    SegmentState, "SEGMENT_STATE_", "_", segment_state;
+    SettingOrigin, "SETTING_ORIGIN_", "_", setting_origin;
+    Severity, "SEVERITY_", "_", severity;
+    Tier, "TIER_", "_", tier;
+    UserSource, "USER_SOURCE_", "_", user_source;
+    WarmEnd, "WARM_END_", "_", warm_end;
 }
 
 pub(super) fn text<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {

@@ -9,7 +9,7 @@ mod server;
 
 use bytes::Bytes;
 
-pub use flushes::{Flush, Flushes, FlushesBuilder};
+pub use flushes::Flush;
 pub use page::{Page, PageBuilder};
 
 use super::entry::Entry;
@@ -61,8 +61,8 @@ pub enum Reply<'a> {
     /// The version of the entry that a get would find; 0 if it would find none. Of a flush, the one
     /// below which nothing counts.
     Version(Version),
-    /// What was flushed.
-    Flushes(Flushes<'a>),
+    /// The flushes that the member knows of, those to come among them.
+    Flushes(Vec<Flush>),
 }
 
 /// Why a request was not understood.
@@ -154,7 +154,10 @@ impl<'a> Reply<'a> {
                 (PAGE, 0, Value::Copied(page.entries))
             }
             Self::Incomplete(slots) => (INCOMPLETE, 0, Value::Copied(slots.as_bytes())),
-            Self::Flushes(flushes) => (FLUSHES, 0, Value::Copied(flushes.as_bytes())),
+            Self::Flushes(flushes) => {
+                flushes.iter().for_each(|flush| flush.write(writer));
+                (FLUSHES, 0, nothing)
+            }
             Self::Pong => (PONG, 0, nothing),
             Self::WrongOwner => (WRONG_OWNER, 0, nothing),
             Self::Version(version) => {
@@ -199,7 +202,7 @@ impl<'a> Reply<'a> {
                 SlotSet::from_bytes(reader.take(SlotSet::LEN, "slots")?)
                     .ok_or(DecodeError::Truncated("slots"))?,
             ),
-            FLUSHES => Self::Flushes(Flushes::from_bytes(reader.rest())?),
+            FLUSHES => Self::Flushes(reader.list(Flush::read)?),
             PONG => Self::Pong,
             WRONG_OWNER => Self::WrongOwner,
             VERSION => Self::Version(reader.u64("version")?),

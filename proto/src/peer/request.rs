@@ -5,11 +5,9 @@
 mod batch;
 mod command;
 mod server;
-mod writers;
 
 use bytes::Bytes;
 
-pub use self::writers::{WriterNames, WriterNamesBuilder};
 use super::entry::Entry;
 use super::field::{Flags, Reader, Writer, bit, encode};
 use super::head::{Envelope, Head, Kind};
@@ -85,8 +83,8 @@ pub enum Request<'a> {
     /// Names of identities that have logged in, for the numbers that entries have of their writers.
     /// Answered with `Applied`.
     Writers {
-        /// Each name, behind its length in 16 bits.
-        names: WriterNames<'a>,
+        /// The names, each at most 65,535 bytes long.
+        names: Vec<&'a str>,
     },
     /// Makes what there is in the frame's space invisible. Answered with `Version`, the one below
     /// which nothing counts there any more, once that survives a restart; or with `WrongOwner` by a
@@ -151,7 +149,12 @@ impl<'a> Request<'a> {
             }
             Self::Ping => (PING, 0, Value::Copied(&[])),
             Self::Flushes => (FLUSHES, 0, Value::Copied(&[])),
-            Self::Writers { names } => (WRITERS, 0, Value::Copied(names.as_bytes())),
+            Self::Writers { names } => {
+                for name in names {
+                    writer.short(name.as_bytes(), "a name")?;
+                }
+                (WRITERS, 0, Value::Copied(&[]))
+            }
             Self::Flush {
                 all_databases,
                 cutoff,
@@ -219,7 +222,7 @@ impl<'a> Request<'a> {
             PING => Self::Ping,
             FLUSHES => Self::Flushes,
             WRITERS => Self::Writers {
-                names: WriterNames::from_bytes(reader.rest())?,
+                names: reader.list(read_name)?,
             },
             FLUSH => Self::Flush {
                 all_databases: flags.has(FLUSH_ALL_DATABASES),
@@ -234,6 +237,10 @@ impl<'a> Request<'a> {
         flags.end()?;
         reader.end(request)
     }
+}
+
+fn read_name<'a>(reader: &mut Reader<'a>) -> Result<&'a str, DecodeError> {
+    std::str::from_utf8(reader.short("name")?).map_err(|_| DecodeError::NotText("name"))
 }
 
 fn write_purge(writer: &mut Writer<'_>, purge: PurgeScope) {

@@ -48,7 +48,7 @@ impl Reply<'_> {
     #[must_use]
     pub fn within<'b>(&self, buf: &'b [u8]) -> Option<Reply<'b>> {
         Some(match self {
-            Self::Text(reply) => Reply::Text(reply.detach()),
+            Self::Text(reply) => Reply::Text(reply.clone()),
             Self::Meta(reply) => Reply::Meta(reply.within(buf)?),
             Self::Binary(reply) => Reply::Binary(reply.within(buf)?),
             Self::Resp(reply) => Reply::Resp(reply.detach()?),

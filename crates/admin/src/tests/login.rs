@@ -221,7 +221,6 @@ async fn a_role_that_is_too_low_is_refused_with_the_one_that_is_needed() {
 }
 
 /// Members that execute whatever they are sent.
-#[derive(Debug)]
 struct Obedient;
 
 impl Relay for Obedient {

@@ -62,29 +62,14 @@ impl Origins {
     }
 }
 
-/// All layers of a configuration as one, and where each of its values comes from. `args` are those
-/// of the process; `parts` are the file that they name, and their layer.
+/// All layers of a configuration as one, and where each of its values comes from. `set` is above
+/// all others, `args` are those of the process; `parts` are the file that they name, and their
+/// layer.
 ///
 /// # Errors
 /// [`Early::Info`] for `--help` and `--version`, [`ConfigError::Usage`](super::ConfigError::Usage)
 /// for bad flags, else as [`load_file`].
 pub fn load_layers<C, T, I>(
-    args: I,
-    parts: impl FnOnce(C) -> (Option<PathBuf>, T),
-) -> Result<(T, Origins), Early>
-where
-    C: clap::Parser,
-    T: Layer + Default,
-    I: IntoIterator<Item: Into<OsString> + Clone>,
-{
-    load_layers_below(args, T::default(), parts)
-}
-
-/// As [`load_layers`], with the layer `set` above all others.
-///
-/// # Errors
-/// As [`load_layers`].
-pub fn load_layers_below<C, T, I>(
     args: I,
     set: T,
     parts: impl FnOnce(C) -> (Option<PathBuf>, T),

@@ -67,7 +67,8 @@ fn origins_follow_the_layers() {
     std::fs::write(&path, "threads = 3\nmax_value = '1m'\nlisten = ['a']").unwrap();
     let load = |flags: &[&str]| {
         let args = ["fonn-test", "--listen", "b"].iter().chain(flags).copied();
-        load_layers(args, |args: Settings| (Some(path.clone()), args)).unwrap()
+        let set = Settings::default();
+        load_layers(args, set, |args: Settings| (Some(path.clone()), args)).unwrap()
     };
     let keys = ["threads", "max_value", "listen", "ram_budget"];
     let (settings, origins) = load(&[]);

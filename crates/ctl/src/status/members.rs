@@ -11,7 +11,7 @@ use crate::Verdict;
 use crate::connection::Everybody;
 use crate::error::CtlError;
 use crate::output::{Of, Output};
-use crate::table::{Side, Table};
+use crate::table::Table;
 use crate::words::{bytes, duration, percent};
 
 /// Members that are asked at the same time.
@@ -88,7 +88,7 @@ pub(super) async fn run(
                 Err(error) => standing.error = error.to_string(),
             }
         }
-        Of::new(&member.id, standing)
+        Of::new(Some(&member.id), standing)
     }))
     .buffered(AT_ONCE)
     .collect::<Vec<_>>();
@@ -132,22 +132,22 @@ pub(crate) fn router_line(router: &RouterStatusResponse) -> String {
 
 pub(crate) fn render(standings: &[Of<Standing>]) -> String {
     let mut table = Table::new(&[
-        ("MEMBER", Side::Left),
-        ("STATE", Side::Left),
-        ("VERSION", Side::Left),
-        ("UP", Side::Right),
-        ("HITS", Side::Right),
-        ("RAM", Side::Right),
-        ("DISK", Side::Right),
-        ("TO SPILL", Side::Right),
-        ("TROUBLE", Side::Left),
+        "MEMBER",
+        "STATE",
+        "VERSION",
+        ">UP",
+        ">HITS",
+        ">RAM",
+        ">DISK",
+        ">TO SPILL",
+        "TROUBLE",
     ]);
     for it in standings {
         let standing = &it.answer;
         let row = standing.status.as_ref().map_or_else(Default::default, row);
         let [version, up, hits, ram, disk, to_spill] = row;
         table.row([
-            it.member.clone(),
+            it.member.clone().unwrap_or_default(),
             standing.state.clone(),
             version,
             up,

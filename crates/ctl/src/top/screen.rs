@@ -2,8 +2,10 @@
 
 use std::io::{self, IsTerminal as _, Read as _, Write as _};
 
-use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use rustix::termios::{LocalModes, tcgetwinsize};
 use tokio::sync::mpsc;
+
+use crate::password::Without;
 
 /// The other screen without a cursor; and back (xterm's control sequences, which all terminals
 /// have).
@@ -16,8 +18,8 @@ const SIZE: (usize, usize) = (80, 24);
 /// The terminal at standard output, and what keys do at standard input.
 #[derive(Debug)]
 pub(super) struct Screen {
-    /// What standard input was set to, if it is a terminal.
-    before: Option<Termios>,
+    /// Standard input, if it is a terminal.
+    _input: Option<Without>,
 }
 
 impl Screen {
@@ -26,19 +28,13 @@ impl Screen {
     /// # Errors
     /// When it cannot be written to.
     pub(super) fn enter() -> io::Result<Self> {
-        let stdin = io::stdin();
-        let before = match stdin.is_terminal() {
-            true => Some(tcgetattr(&stdin)?),
+        let input = match io::stdin().is_terminal() {
+            // Keys at once and unseen; those that mean a signal still do.
+            true => Some(Without::begin(LocalModes::ICANON | LocalModes::ECHO)?),
             false => None,
         };
         // From here on dropping it gives the terminal back.
-        let screen = Self { before };
-        if let Some(before) = &screen.before {
-            let mut keys = before.clone();
-            // Keys at once and unseen; those that mean a signal still do.
-            keys.local_modes &= !(LocalModes::ICANON | LocalModes::ECHO);
-            tcsetattr(&stdin, OptionalActions::Now, &keys)?;
-        }
+        let screen = Self { _input: input };
         let mut out = io::stdout().lock();
         out.write_all(ENTER.as_bytes())?;
         out.flush()?;
@@ -76,9 +72,6 @@ fn frame(text: &str, (columns, rows): (usize, usize)) -> String {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        if let Some(before) = &self.before {
-            let _ = tcsetattr(io::stdin(), OptionalActions::Now, before);
-        }
         // A terminal that is gone needs nothing.
         let mut out = io::stdout().lock();
         let _ = out.write_all(LEAVE.as_bytes());

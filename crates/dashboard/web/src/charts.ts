@@ -3,7 +3,7 @@
 // The picture is for eyes; the same figures stand beside it as text, which the arrow keys move through.
 
 import uPlot from "uplot";
-import { h, setShown, setText } from "./dom.js";
+import { h, setShown, setText, swatch } from "./dom.js";
 import { clock, UNKNOWN } from "./format.js";
 
 export interface Curve {
@@ -52,7 +52,7 @@ export class Chart {
       h(
         "li",
         {},
-        h("span", { class: `swatch swatch${curve.color}`, "aria-hidden": "true" }),
+        swatch(`var(${curve.color})`),
         `${curve.title} `,
         this.values[at] ?? null,
       ),

@@ -73,11 +73,8 @@ export interface Row {
   cells: (string | Node)[];
 }
 
-export interface Column {
-  title: string;
-  /** Numbers stand right. */
-  numeric?: boolean;
-}
+/** What is in a column with `>` in front of its title stands right, as numbers do. */
+const classOf = (column: string) => (column.startsWith(">") ? "number" : "");
 
 /** A table whose rows are patched, so that a button in it keeps the focus. */
 export class Table {
@@ -87,10 +84,10 @@ export class Table {
 
   constructor(
     caption: string,
-    private readonly columns: Column[],
+    private readonly columns: readonly string[],
   ) {
     const heads = columns.map((column) =>
-      h("th", { scope: "col", class: column.numeric ? "number" : "" }, column.title),
+      h("th", { scope: "col", class: classOf(column) }, column.replace(/^>/, "")),
     );
     const table = h(
       "table",
@@ -134,12 +131,17 @@ export class Table {
 
   private emptyRow(key: string): HTMLTableRowElement {
     const cells = this.columns.map((column, place) =>
-      place === 0
-        ? h("th", { scope: "row" })
-        : h("td", { class: column.numeric ? "number" : "" }),
+      place === 0 ? h("th", { scope: "row" }) : h("td", { class: classOf(column) }),
     );
     return h("tr", { "data-key": key }, ...cells);
   }
+}
+
+/** The mark of a color in a legend. */
+export function swatch(color: string): HTMLElement {
+  const mark = h("span", { class: "swatch", "aria-hidden": "true" });
+  mark.style.background = color;
+  return mark;
 }
 
 /** A section of the page with its heading. */

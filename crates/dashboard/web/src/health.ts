@@ -4,11 +4,8 @@ import type { Figures } from "./figures.js";
 import { bytes, count, dollars, duration, hours, latency, percent, plural } from "./format.js";
 import { MemberState } from "./gen/fonn/v1/cluster_pb.js";
 import { ratioOf, type Standing, type Together } from "./members.js";
-import type { MembershipMapResponse } from "./gen/fonn/v1/membership_pb.js";
-import type { RouterStatusResponse } from "./gen/fonn/v1/router_pb.js";
-import type { StatusResponse } from "./gen/fonn/v1/admin_pb.js";
 import type { Assumptions } from "./savings.js";
-import type { Connection } from "./stream.js";
+import type { View } from "./view.js";
 
 export type Level = "ok" | "warning" | "error";
 
@@ -26,21 +23,11 @@ export interface Verdict {
   problems: Problem[];
 }
 
-export interface Facts {
-  /** The member that was asked for; nothing if whoever serves the page was. */
-  member: string | null;
-  connection: Connection;
-  notReady: string;
-  figures: Figures;
-  status: StatusResponse | null;
-  /** The cluster as the node sees it; nothing on a node of its own. */
-  membership: MembershipMapResponse | null;
-  router: RouterStatusResponse | null;
-  /** The member that the figures are of. */
-  source: string | null;
-  /** Each member of the cluster as it says itself; nobody on a node of its own. */
-  standings: readonly Standing[];
-}
+/** What of a view says whether all is well. */
+export type Facts = Pick<
+  View,
+  "member" | "connection" | "notReady" | "figures" | "status" | "membership" | "router" | "source" | "standings"
+>;
 
 /** What happened longer ago is history, not health. */
 export const RECENT_MS = 5 * 60_000;

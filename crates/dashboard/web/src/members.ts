@@ -120,14 +120,7 @@ function growth(samples: Sample[]): Lately | null {
   const first = samples[0];
   const last = samples.at(-1);
   if (!first || !last || first === last) return null;
-  const grown = (name: keyof Counts) => last.counts[name] - first.counts[name];
-  return {
-    hits: grown("hits"),
-    misses: grown("misses"),
-    errors: grown("errors"),
-    deadlines: grown("deadlines"),
-    spanMs: last.atMs - first.atMs,
-  };
+  return { ...each(last.counts, first.counts, (a, b) => a - b), spanMs: last.atMs - first.atMs };
 }
 
 /** What a member has counted since its start. */
@@ -170,14 +163,17 @@ export interface Fill {
 
 const NOTHING: Counts = { hits: 0, misses: 0, errors: 0, deadlines: 0 };
 
-function add(a: Counts, b: Counts): Counts {
+/** What `by` makes of each count of both. */
+function each(a: Counts, b: Counts, by: (a: number, b: number) => number): Counts {
   return {
-    hits: a.hits + b.hits,
-    misses: a.misses + b.misses,
-    errors: a.errors + b.errors,
-    deadlines: a.deadlines + b.deadlines,
+    hits: by(a.hits, b.hits),
+    misses: by(a.misses, b.misses),
+    errors: by(a.errors, b.errors),
+    deadlines: by(a.deadlines, b.deadlines),
   };
 }
+
+const add = (a: Counts, b: Counts) => each(a, b, (a, b) => a + b);
 
 const fillOf = (it: { usedBytes: bigint; budgetBytes: bigint } | undefined): Fill | null =>
   it ? { used: Number(it.usedBytes), budget: Number(it.budgetBytes) } : null;

@@ -35,11 +35,7 @@ export async function follow(api: Api, events: StreamEvents, signal: AbortSignal
   while (!signal.aborted) {
     let reason = "The node ended the connection.";
     try {
-      for await (const message of watch(api, signal)) {
-        if ("source" in message) {
-          events.begin(message.source);
-          continue;
-        }
+      for await (const message of watch(api, signal, (source) => events.begin(source))) {
         events.message(message);
         if (failures > 0 || lostMs !== null || message.samples.length > 0) {
           failures = 0;
@@ -65,13 +61,11 @@ export async function follow(api: Api, events: StreamEvents, signal: AbortSignal
 
 class Silence extends Error {}
 
-/** Goes before the first message of a stream. */
-interface Begin {
-  source: string | null;
-}
-
-/** One stream; it fails when the process falls silent, though the connection may still stand. */
-async function* watch(api: Api, signal: AbortSignal): AsyncGenerator<WatchResponse | Begin> {
+/**
+ * One stream; `begin` is called before its first message. It fails when the process falls silent, though the
+ * connection may still stand.
+ */
+async function* watch(api: Api, signal: AbortSignal, begin: StreamEvents["begin"]): AsyncGenerator<WatchResponse> {
   const abort = new AbortController();
   const end = () => abort.abort();
   signal.addEventListener("abort", end);
@@ -94,7 +88,7 @@ async function* watch(api: Api, signal: AbortSignal): AsyncGenerator<WatchRespon
     let first = true;
     for await (const message of stream) {
       expect(SILENCE_MS, "The node has fallen silent.");
-      if (first) yield { source };
+      if (first) begin(source);
       first = false;
       yield message;
     }

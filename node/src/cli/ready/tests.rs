@@ -12,7 +12,7 @@ use fonn_cold_tier::store::fault::{Fault, FaultStore, Rule};
 use fonn_cold_tier::store::memory::MemoryStore;
 use fonn_cold_tier::store::{ObjectStore, Operation, StoreErrorKind};
 use fonn_cold_tier::{
-    Backlog, ColdObserver, ColdOptions, NewerCopy, SpillBatch, SpillCursor, SpillSource,
+    Backlog, ColdObserver, ColdOptions, CopyRef, SpillBatch, SpillCursor, SpillSource,
     SpillSourceError,
 };
 use tempfile::TempDir;
@@ -24,7 +24,7 @@ use super::*;
 struct Nothing;
 
 impl ColdObserver for Nothing {
-    fn superseded(&self, _: &[NewerCopy<'_>]) {}
+    fn superseded(&self, _: &[CopyRef<'_>]) {}
 
     fn flushed(&self, _: &FlushMark) -> bool {
         true

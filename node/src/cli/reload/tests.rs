@@ -75,7 +75,7 @@ impl Rig {
         let shown = self.shown("codec");
         let (levels, _) = codecs::list(&self.engine);
         for it in levels {
-            let level = format!("{}={}", it.level, it.choice);
+            let level = format!("{}={}", it.level, it.codec);
             assert!(shown.value.split(',').any(|it| it == level), "{level}");
         }
         (shown.value, shown.origin)

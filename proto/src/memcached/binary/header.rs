@@ -1,6 +1,9 @@
 //! The 24 bytes in front of every packet. The table of offsets is in the module above.
 
+use bytes::BufMut;
+
 use super::Status;
+use super::parse::{be32, be64};
 
 /// Length of a header in bytes.
 pub const HEADER_LEN: usize = 24;
@@ -28,32 +31,16 @@ impl RequestHeader {
     /// nothing to a server that owns every key.
     #[inline]
     pub(super) fn decode(bytes: &[u8; HEADER_LEN]) -> Self {
-        let [_, opcode, k0, k1, extras_len, _, _, _, rest @ ..] = *bytes;
-        let [
-            b0,
-            b1,
-            b2,
-            b3,
-            o0,
-            o1,
-            o2,
-            o3,
-            c0,
-            c1,
-            c2,
-            c3,
-            c4,
-            c5,
-            c6,
-            c7,
-        ] = rest;
+        let [_, opcode, k0, k1, extras_len, _, _, _, rest @ ..] = bytes;
+        let (body_len, rest) = rest.split_at(4);
+        let (opaque, cas) = rest.split_at(4);
         Self {
-            opcode,
-            key_len: u16::from_be_bytes([k0, k1]),
-            extras_len,
-            body_len: u32::from_be_bytes([b0, b1, b2, b3]),
-            opaque: u32::from_be_bytes([o0, o1, o2, o3]),
-            cas: u64::from_be_bytes([c0, c1, c2, c3, c4, c5, c6, c7]),
+            opcode: *opcode,
+            key_len: u16::from_be_bytes([*k0, *k1]),
+            extras_len: *extras_len,
+            body_len: be32(body_len),
+            opaque: be32(opaque),
+            cas: be64(cas),
         }
     }
 
@@ -88,36 +75,18 @@ impl ReplyHeader {
     /// The bytes to send.
     #[inline]
     pub(super) fn encode(&self) -> [u8; HEADER_LEN] {
-        let [k0, k1] = self.key_len.to_be_bytes();
-        let [s0, s1] = self.status.code().to_be_bytes();
-        let [b0, b1, b2, b3] = self.body_len.to_be_bytes();
-        let [o0, o1, o2, o3] = self.opaque.to_be_bytes();
-        let [c0, c1, c2, c3, c4, c5, c6, c7] = self.cas.to_be_bytes();
-        [
-            MAGIC_RESPONSE,
-            self.opcode,
-            k0,
-            k1,
-            self.extras_len,
-            0,
-            s0,
-            s1,
-            b0,
-            b1,
-            b2,
-            b3,
-            o0,
-            o1,
-            o2,
-            o3,
-            c0,
-            c1,
-            c2,
-            c3,
-            c4,
-            c5,
-            c6,
-            c7,
-        ]
+        let mut bytes = [0; HEADER_LEN];
+        // The fields' lengths add up to the header's.
+        let mut rest = bytes.as_mut_slice();
+        rest.put_u8(MAGIC_RESPONSE);
+        rest.put_u8(self.opcode);
+        rest.put_u16(self.key_len);
+        rest.put_u8(self.extras_len);
+        rest.put_u8(0);
+        rest.put_u16(self.status.code());
+        rest.put_u32(self.body_len);
+        rest.put_u32(self.opaque);
+        rest.put_u64(self.cas);
+        bytes
     }
 }

@@ -314,14 +314,14 @@ fn expiry(bytes: &[u8]) -> ExpirySpec {
 }
 
 #[inline]
-fn be32(bytes: &[u8]) -> u32 {
+pub(super) fn be32(bytes: &[u8]) -> u32 {
     bytes
         .first_chunk()
         .map_or(0, |chunk| u32::from_be_bytes(*chunk))
 }
 
 #[inline]
-fn be64(bytes: &[u8]) -> u64 {
+pub(super) fn be64(bytes: &[u8]) -> u64 {
     bytes
         .first_chunk()
         .map_or(0, |chunk| u64::from_be_bytes(*chunk))

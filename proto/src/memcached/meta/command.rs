@@ -4,7 +4,7 @@ use smallvec::smallvec;
 
 use super::base64::KeyBuffer;
 use super::flags::{Flags, FlagsError, OPAQUE_TOO_LONG};
-use super::reply::Reply;
+use super::reply::{Kind, Reply};
 use crate::command::{Arith, ArithOp, Command, Delete, ExpirySpec, Get, Store, StoreMode};
 use crate::memcached::text::{
     BAD_FORMAT, ERROR, Parsed, Refusal, Tokens, is_key_len, parse_block_len,
@@ -113,7 +113,7 @@ fn get<'a>(
         new_version: flags.new_version,
         ..Get::new(decoded(key, &flags, buffer, BAD_KEY)?)
     };
-    Ok((Command::Get(get), Reply::get(tail, &flags)))
+    Ok((Command::Get(get), Reply::new(Kind::Get, tail, &flags)))
 }
 
 /// `ms <key> <datalen> <flags>*`. As soon as the length is known the data block is swallowed
@@ -173,7 +173,7 @@ fn store_fields<'a>(
             expiry,
         )
     };
-    Ok((store, Reply::store(tail, &flags)))
+    Ok((store, Reply::new(Kind::Store, tail, &flags)))
 }
 
 /// `md <key> <flags>*`.
@@ -192,7 +192,10 @@ fn delete<'a>(
         new_version: flags.new_version,
         ..Delete::new(decoded(key, &flags, buffer, BAD_FLAG)?)
     };
-    Ok((Command::Delete(delete), Reply::delete(tail, &flags)))
+    Ok((
+        Command::Delete(delete),
+        Reply::new(Kind::Delete, tail, &flags),
+    ))
 }
 
 /// `ma <key> <flags>*`.
@@ -219,7 +222,10 @@ fn arithmetic<'a>(
         compare: flags.compare.filter(|version| *version != 0),
         new_version: flags.new_version,
     };
-    Ok((Command::Arith(arith), Reply::arithmetic(tail, &flags)))
+    Ok((
+        Command::Arith(arith),
+        Reply::new(Kind::Arithmetic, tail, &flags),
+    ))
 }
 
 /// `me <key> [b]`. Anything else behind the key is ignored.
@@ -234,5 +240,8 @@ fn debug<'a>(
         ..Flags::default()
     };
     let key = decoded(key, &flags, buffer, BAD_FORMAT)?;
-    Ok((Command::Get(Get::facts(key)), Reply::debug(&flags)))
+    Ok((
+        Command::Get(Get::facts(key)),
+        Reply::new(Kind::Debug, b"", &flags),
+    ))
 }

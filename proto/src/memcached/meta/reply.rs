@@ -25,7 +25,7 @@ pub struct Reply<'a> {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+pub(super) enum Kind {
     Get,
     Store,
     Delete,
@@ -44,31 +44,11 @@ enum Facts<'o> {
 }
 
 impl<'a> Reply<'a> {
-    pub(super) fn get(tail: &'a [u8], flags: &Flags) -> Self {
-        Self::new(Kind::Get, tail, flags)
-    }
-
-    pub(super) fn store(tail: &'a [u8], flags: &Flags) -> Self {
-        Self::new(Kind::Store, tail, flags)
-    }
-
-    pub(super) fn delete(tail: &'a [u8], flags: &Flags) -> Self {
-        Self::new(Kind::Delete, tail, flags)
-    }
-
-    pub(super) fn arithmetic(tail: &'a [u8], flags: &Flags) -> Self {
-        Self::new(Kind::Arithmetic, tail, flags)
-    }
-
-    pub(super) fn debug(flags: &Flags) -> Self {
-        Self::new(Kind::Debug, b"", flags)
-    }
-
     pub(in crate::memcached) fn answer(line: &'static str) -> Self {
         Self::new(Kind::Answer(line), b"", &Flags::default())
     }
 
-    fn new(kind: Kind, tail: &'a [u8], flags: &Flags) -> Self {
+    pub(super) fn new(kind: Kind, tail: &'a [u8], flags: &Flags) -> Self {
         let Flags {
             base64,
             quiet,

@@ -1,7 +1,5 @@
 //! The words of the text dialect.
 
-use std::marker::PhantomData;
-
 use crate::outcome::{Failure, Outcome};
 use crate::request::{ServerCommand, ServerOutcome};
 use crate::{Command, Out};
@@ -9,12 +7,11 @@ use crate::{Command, Out};
 const NOT_A_NUMBER: &str = "CLIENT_ERROR cannot increment or decrement non-numeric value";
 
 /// How to word the answer to one request of the text dialect.
-#[derive(Debug)]
-pub struct Reply<'a> {
+#[derive(Clone, Debug)]
+pub struct Reply {
     kind: Kind,
     /// The request said `noreply`: nothing is sent, not even an error.
     quiet: bool,
-    request: PhantomData<&'a [u8]>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +28,7 @@ enum Kind {
     Answer(&'static str),
 }
 
-impl Reply<'_> {
+impl Reply {
     pub(super) fn retrieval(with_cas: bool) -> Self {
         Self::new(
             Kind::Retrieval {
@@ -50,21 +47,8 @@ impl Reply<'_> {
         Self::new(Kind::Answer(line), quiet)
     }
 
-    /// The same reply, without the request that it borrows nothing from.
-    pub(crate) fn detach<'b>(&self) -> Reply<'b> {
-        Reply {
-            kind: self.kind,
-            quiet: self.quiet,
-            request: PhantomData,
-        }
-    }
-
     fn new(kind: Kind, quiet: bool) -> Self {
-        Self {
-            kind,
-            quiet,
-            request: PhantomData,
-        }
+        Self { kind, quiet }
     }
 
     /// Whether the request said `noreply`.

@@ -413,9 +413,8 @@ fn flushes_have_the_bytes_that_they_always_had() {
         at_ms,
         purge: None,
     };
-    let flushes: FlushesBuilder = [flush(3, 5, 0), flush(4, 0, 6)].into_iter().collect();
     let mut out = Out::new();
-    let reply = Reply::Flushes(flushes.flushes());
+    let reply = Reply::Flushes(vec![flush(3, 5, 0), flush(4, 0, 6)]);
     reply.encode(ENVELOPE.reply(9), u32::MAX, &mut out).unwrap();
     let bytes = out.to_vec();
     assert_eq!((bytes[1], bytes.len()), (0x4a, 32 + 2 * 22));

@@ -2,7 +2,7 @@
 
 import { brief, isUnimplemented } from "../api.js";
 import { ask } from "../dialog.js";
-import { h, icon, section, setShown, Table } from "../dom.js";
+import { h, icon, section, setShown, swatch, Table } from "../dom.js";
 import { duration, exact, percent, plural, UNKNOWN } from "../format.js";
 import { MemberState } from "../gen/fonn/v1/cluster_pb.js";
 import type { MapEntry, MembershipMapResponse } from "../gen/fonn/v1/membership_pb.js";
@@ -13,6 +13,9 @@ import { Facts } from "./facts.js";
 import { Code, ConnectError } from "@connectrpc/connect";
 
 const SLOTS = 16_384;
+
+/** Of members, as owners of slots. */
+const COLORS = ["#2f6fd6", "#189a80", "#b4479b", "#c77d14", "#7a5fd0", "#6b7685"];
 
 const STATES: Record<MemberState, { word: string; icon: "ok" | "warning" | "error" | "info" }> = {
   [MemberState.UNSPECIFIED]: { word: "—", icon: "info" },
@@ -37,14 +40,8 @@ export class Cluster implements Panel {
   private readonly strip = h("div", { class: "slots", role: "img" });
   private readonly legend = h("ul", { class: "legend" });
   private readonly table = new Table("Members", [
-    { title: "Member" },
-    { title: "State" },
-    { title: "Zone" },
-    { title: "Weight", numeric: true },
-    { title: "Slots first", numeric: true },
-    { title: "Slots in all", numeric: true },
-    { title: "Clients connect to" },
-    { title: "Change" },
+    "Member", "State", "Zone", ">Weight", ">Slots first", ">Slots in all", "Clients connect to",
+    "Change",
   ]);
   private readonly buttons = new Map<string, HTMLElement>();
   private members: MapEntry[] = [];
@@ -120,7 +117,8 @@ export class Cluster implements Panel {
     this.strip.dataset["key"] = key;
     this.strip.replaceChildren(
       ...owners.map((entry) => {
-        const part = h("span", { class: `owner owner-${this.color(entry)}` });
+        const part = h("span", { class: "owner" });
+        part.style.background = this.color(entry);
         part.style.flexGrow = String(entry.slotsFirst);
         return part;
       }),
@@ -129,18 +127,13 @@ export class Cluster implements Panel {
     this.strip.setAttribute("aria-label", `Slots by first owner: ${shares.join(", ")}`);
     this.legend.replaceChildren(
       ...owners.map((entry, at) =>
-        h(
-          "li",
-          {},
-          h("span", { class: `swatch owner-${this.color(entry)}`, "aria-hidden": "true" }),
-          shares[at] ?? "",
-        ),
+        h("li", {}, swatch(this.color(entry)), shares[at] ?? ""),
       ),
     );
   }
 
-  private color(entry: MapEntry): number {
-    return this.members.indexOf(entry) % 6;
+  private color(entry: MapEntry): string {
+    return COLORS[this.members.indexOf(entry) % COLORS.length] ?? "";
   }
 
   private row(entry: MapEntry, shown: string | null): { key: string; cells: (string | Node)[] } {

@@ -43,13 +43,7 @@ export function lastReason(figures: Figures, level: string): string | null {
 export class Codecs implements Panel {
   readonly element: HTMLElement;
   private readonly table = new Table("Codecs", [
-    { title: "Level" },
-    { title: "Codec" },
-    { title: "Why" },
-    { title: "Compression", numeric: true },
-    { title: "Values in", numeric: true },
-    { title: "Processor", numeric: true },
-    { title: "Change" },
+    "Level", "Codec", "Why", ">Compression", ">Values in", ">Processor", "Change",
   ]);
   private readonly note = h("p", { class: "note" });
   private readonly buttons = new Map<string, HTMLButtonElement>();

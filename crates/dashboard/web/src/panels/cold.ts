@@ -11,11 +11,7 @@ export class Cold implements Panel {
   private readonly facts = new Facts();
   private readonly trouble = h("p", { class: "failure", hidden: true });
   private readonly requests = new Table("Requests to the bucket", [
-    { title: "Request" },
-    { title: "Now", numeric: true },
-    { title: "Since start", numeric: true },
-    { title: "Failed", numeric: true },
-    { title: "99th, 5 min", numeric: true },
+    "Request", ">Now", ">Since start", ">Failed", ">99th, 5 min",
   ]);
   private readonly lag = new Chart({
     title: "Behind the disk",

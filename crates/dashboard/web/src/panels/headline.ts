@@ -119,7 +119,7 @@ export class Headline implements Panel {
     for (const tier of Object.keys(NAMES)) {
       const rect = document.createElementNS(namespace, "rect");
       rect.setAttribute("height", "6");
-      rect.setAttribute("class", `area-${tier}`);
+      rect.style.fill = `var(--${tier})`;
       this.bars.set(tier, rect);
       svg.append(rect);
     }

@@ -2,7 +2,7 @@
 
 import { brief, explain } from "../api.js";
 import { ask } from "../dialog.js";
-import { h, section, setShown, setText, Table, type Column, type Row } from "../dom.js";
+import { h, section, setShown, setText, Table, type Row } from "../dom.js";
 import { bytes, exact, factor, instant, UNKNOWN } from "../format.js";
 import type { KeyCopy } from "../gen/fonn/v1/admin_pb.js";
 import { askBy, fate, lookUp, TIERS, type Found, type Wanted as Asked } from "../lookup.js";
@@ -12,17 +12,9 @@ interface Wanted extends Asked {
   text: string;
 }
 
-const COLUMNS: Column[] = [
-  { title: "Tier" },
-  { title: "Codec" },
-  { title: "Value", numeric: true },
-  { title: "Stored", numeric: true },
-  { title: "Smaller by", numeric: true },
-  { title: "Written" },
-  { title: "Writer" },
-  { title: "Expires" },
-  { title: "Version", numeric: true },
-  { title: "Where" },
+const COLUMNS = [
+  "Tier", "Codec", ">Value", ">Stored", ">Smaller by", "Written", "Writer", "Expires", ">Version",
+  "Where",
 ];
 
 /** The upper 48 bits of a version are the time of the write. */
@@ -86,7 +78,7 @@ export class Keys implements Panel {
       setText(this.verdict, fate(found));
       const rows = rowsOf(found);
       // In a cluster each row begins with whose copy it is.
-      const columns = found.owners.length === 0 ? COLUMNS : [{ title: "Member" }, ...COLUMNS];
+      const columns = found.owners.length === 0 ? COLUMNS : ["Member", ...COLUMNS];
       const table = new Table("Copies of the key", columns);
       table.update(rows);
       this.copies.replaceChildren(table.element);

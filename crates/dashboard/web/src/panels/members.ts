@@ -18,13 +18,8 @@ function filled(fill: Fill | null): string {
 export class MembersPanel implements Panel {
   readonly element: HTMLElement;
   private readonly table = new Table("State of each member", [
-    { title: "Member" },
-    { title: "Health" },
-    { title: "Hit ratio, lately", numeric: true },
-    { title: "Hits since start", numeric: true },
-    { title: "RAM" },
-    { title: "Disk" },
-    { title: "Not in the bucket", numeric: true },
+    "Member", "Health", ">Hit ratio, lately", ">Hits since start", "RAM", "Disk",
+    ">Not in the bucket",
   ]);
   private readonly cells = new Map<string, { key: string; element: HTMLElement }>();
   private readonly note = h("p", { class: "note" });

@@ -31,16 +31,8 @@ export function filled(it: Namespace): string {
 export class Namespaces implements Panel {
   readonly element: HTMLElement;
   private readonly table = new Table("Namespaces", [
-    { title: "Namespace" },
-    { title: "Over" },
-    { title: "Holds" },
-    { title: "Entries", numeric: true },
-    { title: "In RAM", numeric: true },
-    { title: "Hits", numeric: true },
-    { title: "Of gets", numeric: true },
-    { title: "Stores", numeric: true },
-    { title: "Lost to quota", numeric: true },
-    { title: "Refused", numeric: true },
+    "Namespace", "Over", "Holds", ">Entries", ">In RAM", ">Hits", ">Of gets", ">Stores",
+    ">Lost to quota", ">Refused",
   ]);
   private readonly note = h("p", { class: "note" });
 

@@ -12,7 +12,7 @@ export class NodePanel implements Panel {
   private readonly settings: Settings;
   private readonly filter: HTMLInputElement;
   private readonly details: HTMLDetailsElement;
-  private readonly table = new Table("All figures", [{ title: "Metric" }, { title: "Value", numeric: true }]);
+  private readonly table = new Table("All figures", ["Metric", ">Value"]);
   private readonly none = h("p", { class: "note" }, "No metric has this in its name.");
   private view: View | null = null;
 

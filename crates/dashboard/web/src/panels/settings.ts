@@ -37,11 +37,7 @@ export class Settings {
   readonly element: HTMLDetailsElement;
   private readonly note = h("p", { class: "note", role: "status", hidden: true });
   private readonly table = new Table("Settings in force", [
-    { title: "Setting" },
-    { title: "Value" },
-    { title: "From" },
-    { title: "Changes with a" },
-    { title: "Note" },
+    "Setting", "Value", "From", "Changes with a", "Note",
   ]);
   private readonly ask = oneAtATime(() => this.load());
   private source: string | null = null;

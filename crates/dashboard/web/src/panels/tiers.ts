@@ -56,7 +56,8 @@ class Fill {
   private readonly words = h("span", { class: "bar-words" });
 
   constructor(tier: string) {
-    const bar = h("span", { class: `bar area-${tier}`, "aria-hidden": "true" }, this.meter);
+    this.meter.style.background = `var(--${tier})`;
+    const bar = h("span", { class: "bar", "aria-hidden": "true" }, this.meter);
     this.element = h("span", { class: "fill" }, bar, this.words);
   }
 
@@ -75,13 +76,8 @@ class Fill {
 export class Tiers implements Panel {
   readonly element: HTMLElement;
   private readonly table = new Table("Tiers", [
-    { title: "Tier" },
-    { title: "Filled" },
-    { title: "Entries", numeric: true },
-    { title: "Hits since start", numeric: true },
-    { title: "Of gets, 5 min", numeric: true },
-    { title: "Get, 99th", numeric: true },
-    { title: "Compression", numeric: true },
+    "Tier", "Filled", ">Entries", ">Hits since start", ">Of gets, 5 min", ">Get, 99th",
+    ">Compression",
   ]);
   private readonly fills = new Map(TIERS.map((tier) => [tier.key, new Fill(tier.key)]));
   private readonly misses = h("p", { class: "note" });

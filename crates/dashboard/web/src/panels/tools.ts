@@ -44,14 +44,7 @@ function row([name, sum]: [string, Sum]): Row {
   };
 }
 
-const columns = (first: string) => [
-  { title: first },
-  { title: "Hits", numeric: true },
-  { title: "Misses", numeric: true },
-  { title: "Hit ratio", numeric: true },
-  { title: "Bytes saved", numeric: true },
-  { title: "Bytes stored", numeric: true },
-];
+const columns = (first: string) => [first, ">Hits", ">Misses", ">Hit ratio", ">Bytes saved", ">Bytes stored"];
 
 export class Tools implements Panel {
   readonly element: HTMLElement;

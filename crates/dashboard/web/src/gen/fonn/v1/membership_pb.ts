@@ -17,7 +17,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file fonn/v1/membership.proto.
  */
 export const file_fonn_v1_membership: GenFile = /*@__PURE__*/
-  fileDesc("Chhmb25uL3YxL21lbWJlcnNoaXAucHJvdG8SB2Zvbm4udjEipwEKDUNsdXN0ZXJTdGF0dXMSDAoEbm9kZRgBIAEoCRIPCgdjbHVzdGVyGAIgASgJEg0KBWVwb2NoGAMgASgEEg4KBmxlYWRlchgEIAEoCRIOCgZ2b3RlcnMYBSADKAkSIwoFc3RhdGUYBiABKA4yFC5mb25uLnYxLk1lbWJlclN0YXRlEhIKCm1lbWJlcnNfdXAYByABKA0SDwoHbWVtYmVycxgIIAEoDSIWChRNZW1iZXJzaGlwTWFwUmVxdWVzdCJ1ChVNZW1iZXJzaGlwTWFwUmVzcG9uc2USJgoGc3RhdHVzGAEgASgLMhYuZm9ubi52MS5DbHVzdGVyU3RhdHVzEhAKCHJlcGxpY2FzGAIgASgNEiIKB21lbWJlcnMYAyADKAsyES5mb25uLnYxLk1hcEVudHJ5IlYKCE1hcEVudHJ5EiYKBm1lbWJlchgBIAEoCzIWLmZvbm4udjEuQ2x1c3Rlck1lbWJlchITCgtzbG90c19maXJzdBgCIAEoDRINCgVzbG90cxgDIAEoDSIqCgxEcmFpblJlcXVlc3QSDAoEbm9kZRgBIAEoCRIMCgR1bmRvGAIgASgIIh4KDkxlYXZpbmdSZXF1ZXN0EgwKBG5vZGUYASABKAkiPAoPTGVhdmluZ1Jlc3BvbnNlEhMKC3Nsb3RzX293bmVkGAEgASgNEhQKDHNsb3RzX25lZWRlZBgCIAEoDSIdCg1SZW1vdmVSZXF1ZXN0EgwKBG5vZGUYASABKAkiMAoQU2V0V2VpZ2h0UmVxdWVzdBIMCgRub2RlGAEgASgJEg4KBndlaWdodBgCIAEoDSImChJTZXRSZXBsaWNhc1JlcXVlc3QSEAoIcmVwbGljYXMYASABKA0iOgoYTWVtYmVyc2hpcENoYW5nZVJlc3BvbnNlEg0KBWVwb2NoGAEgASgEEg8KB21lc3NhZ2UYAiABKAkysgMKCk1lbWJlcnNoaXASRAoDTWFwEh0uZm9ubi52MS5NZW1iZXJzaGlwTWFwUmVxdWVzdBoeLmZvbm4udjEuTWVtYmVyc2hpcE1hcFJlc3BvbnNlEkEKBURyYWluEhUuZm9ubi52MS5EcmFpblJlcXVlc3QaIS5mb25uLnYxLk1lbWJlcnNoaXBDaGFuZ2VSZXNwb25zZRI8CgdMZWF2aW5nEhcuZm9ubi52MS5MZWF2aW5nUmVxdWVzdBoYLmZvbm4udjEuTGVhdmluZ1Jlc3BvbnNlEkMKBlJlbW92ZRIWLmZvbm4udjEuUmVtb3ZlUmVxdWVzdBohLmZvbm4udjEuTWVtYmVyc2hpcENoYW5nZVJlc3BvbnNlEkkKCVNldFdlaWdodBIZLmZvbm4udjEuU2V0V2VpZ2h0UmVxdWVzdBohLmZvbm4udjEuTWVtYmVyc2hpcENoYW5nZVJlc3BvbnNlEk0KC1NldFJlcGxpY2FzEhsuZm9ubi52MS5TZXRSZXBsaWNhc1JlcXVlc3QaIS5mb25uLnYxLk1lbWJlcnNoaXBDaGFuZ2VSZXNwb25zZWIGcHJvdG8z", [file_fonn_v1_cluster]);
+  fileDesc("Chhmb25uL3YxL21lbWJlcnNoaXAucHJvdG8SB2Zvbm4udjEipwEKDUNsdXN0ZXJTdGF0dXMSDAoEbm9kZRgBIAEoCRIPCgdjbHVzdGVyGAIgASgJEg0KBWVwb2NoGAMgASgEEg4KBmxlYWRlchgEIAEoCRIOCgZ2b3RlcnMYBSADKAkSIwoFc3RhdGUYBiABKA4yFC5mb25uLnYxLk1lbWJlclN0YXRlEhIKCm1lbWJlcnNfdXAYByABKA0SDwoHbWVtYmVycxgIIAEoDSIWChRNZW1iZXJzaGlwTWFwUmVxdWVzdCJ1ChVNZW1iZXJzaGlwTWFwUmVzcG9uc2USJgoGc3RhdHVzGAEgASgLMhYuZm9ubi52MS5DbHVzdGVyU3RhdHVzEhAKCHJlcGxpY2FzGAIgASgNEiIKB21lbWJlcnMYAyADKAsyES5mb25uLnYxLk1hcEVudHJ5IlYKCE1hcEVudHJ5EiYKBm1lbWJlchgBIAEoCzIWLmZvbm4udjEuQ2x1c3Rlck1lbWJlchITCgtzbG90c19maXJzdBgCIAEoDRINCgVzbG90cxgDIAEoDSIqCgxEcmFpblJlcXVlc3QSDAoEbm9kZRgBIAEoCRIMCgR1bmRvGAIgASgIIh0KDVJlbW92ZVJlcXVlc3QSDAoEbm9kZRgBIAEoCSIwChBTZXRXZWlnaHRSZXF1ZXN0EgwKBG5vZGUYASABKAkSDgoGd2VpZ2h0GAIgASgNIiYKElNldFJlcGxpY2FzUmVxdWVzdBIQCghyZXBsaWNhcxgBIAEoDSI6ChhNZW1iZXJzaGlwQ2hhbmdlUmVzcG9uc2USDQoFZXBvY2gYASABKAQSDwoHbWVzc2FnZRgCIAEoCTL0AgoKTWVtYmVyc2hpcBJECgNNYXASHS5mb25uLnYxLk1lbWJlcnNoaXBNYXBSZXF1ZXN0Gh4uZm9ubi52MS5NZW1iZXJzaGlwTWFwUmVzcG9uc2USQQoFRHJhaW4SFS5mb25uLnYxLkRyYWluUmVxdWVzdBohLmZvbm4udjEuTWVtYmVyc2hpcENoYW5nZVJlc3BvbnNlEkMKBlJlbW92ZRIWLmZvbm4udjEuUmVtb3ZlUmVxdWVzdBohLmZvbm4udjEuTWVtYmVyc2hpcENoYW5nZVJlc3BvbnNlEkkKCVNldFdlaWdodBIZLmZvbm4udjEuU2V0V2VpZ2h0UmVxdWVzdBohLmZvbm4udjEuTWVtYmVyc2hpcENoYW5nZVJlc3BvbnNlEk0KC1NldFJlcGxpY2FzEhsuZm9ubi52MS5TZXRSZXBsaWNhc1JlcXVlc3QaIS5mb25uLnYxLk1lbWJlcnNoaXBDaGFuZ2VSZXNwb25zZWIGcHJvdG8z", [file_fonn_v1_cluster]);
 
 /**
  * How a node stands in its cluster.
@@ -203,55 +203,6 @@ export const DrainRequestSchema: GenMessage<DrainRequest> = /*@__PURE__*/
   messageDesc(file_fonn_v1_membership, 4);
 
 /**
- * Asks what is still needed from a member.
- *
- * @generated from message fonn.v1.LeavingRequest
- */
-export type LeavingRequest = Message<"fonn.v1.LeavingRequest"> & {
-  /**
-   * Its name.
-   *
-   * @generated from field: string node = 1;
-   */
-  node: string;
-};
-
-/**
- * Describes the message fonn.v1.LeavingRequest.
- * Use `create(LeavingRequestSchema)` to create a new message.
- */
-export const LeavingRequestSchema: GenMessage<LeavingRequest> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_membership, 5);
-
-/**
- * What is still needed from a member.
- *
- * @generated from message fonn.v1.LeavingResponse
- */
-export type LeavingResponse = Message<"fonn.v1.LeavingResponse"> & {
-  /**
-   * Slots that it owns; it has to be drained first.
-   *
-   * @generated from field: uint32 slots_owned = 1;
-   */
-  slotsOwned: number;
-
-  /**
-   * Slots of which their owners may lack something that it has.
-   *
-   * @generated from field: uint32 slots_needed = 2;
-   */
-  slotsNeeded: number;
-};
-
-/**
- * Describes the message fonn.v1.LeavingResponse.
- * Use `create(LeavingResponseSchema)` to create a new message.
- */
-export const LeavingResponseSchema: GenMessage<LeavingResponse> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_membership, 6);
-
-/**
  * Asks for a member to be removed.
  *
  * @generated from message fonn.v1.RemoveRequest
@@ -270,7 +221,7 @@ export type RemoveRequest = Message<"fonn.v1.RemoveRequest"> & {
  * Use `create(RemoveRequestSchema)` to create a new message.
  */
 export const RemoveRequestSchema: GenMessage<RemoveRequest> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_membership, 7);
+  messageDesc(file_fonn_v1_membership, 5);
 
 /**
  * Asks for another share.
@@ -298,7 +249,7 @@ export type SetWeightRequest = Message<"fonn.v1.SetWeightRequest"> & {
  * Use `create(SetWeightRequestSchema)` to create a new message.
  */
 export const SetWeightRequestSchema: GenMessage<SetWeightRequest> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_membership, 8);
+  messageDesc(file_fonn_v1_membership, 6);
 
 /**
  * Asks for another number of owners.
@@ -319,7 +270,7 @@ export type SetReplicasRequest = Message<"fonn.v1.SetReplicasRequest"> & {
  * Use `create(SetReplicasRequestSchema)` to create a new message.
  */
 export const SetReplicasRequestSchema: GenMessage<SetReplicasRequest> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_membership, 9);
+  messageDesc(file_fonn_v1_membership, 7);
 
 /**
  * The change holds.
@@ -347,7 +298,7 @@ export type MembershipChangeResponse = Message<"fonn.v1.MembershipChangeResponse
  * Use `create(MembershipChangeResponseSchema)` to create a new message.
  */
 export const MembershipChangeResponseSchema: GenMessage<MembershipChangeResponse> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_membership, 10);
+  messageDesc(file_fonn_v1_membership, 8);
 
 /**
  * The cluster of a node. Any member can be asked: what changes something goes to the leader. UNAVAILABLE
@@ -369,7 +320,7 @@ export const Membership: GenService<{
   },
   /**
    * Takes all slots from a member, which goes on answering for what it has; or gives them back to one that
-   * was draining.
+   * was draining. A member that owns no slots any more may be switched off: the owners have all that it had.
    *
    * @generated from rpc fonn.v1.Membership.Drain
    */
@@ -377,17 +328,6 @@ export const Membership: GenService<{
     methodKind: "unary";
     input: typeof DrainRequestSchema;
     output: typeof MembershipChangeResponseSchema;
-  },
-  /**
-   * Whether a member may be switched off without anything being missed: how much of what it has the owners
-   * of the slots have not taken over yet. UNAVAILABLE while a member does not say.
-   *
-   * @generated from rpc fonn.v1.Membership.Leaving
-   */
-  leaving: {
-    methodKind: "unary";
-    input: typeof LeavingRequestSchema;
-    output: typeof LeavingResponseSchema;
   },
   /**
    * Removes a member for good: it can come back only with an empty disk.
