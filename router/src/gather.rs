@@ -115,9 +115,9 @@ async fn ask_all(router: &Router, space: Space, command: &ServerCommand<'_>) -> 
     join_all(asked).await
 }
 
-/// Has one of the members flush all of them. If it goes by a newer map, or does not answer, the
-/// next one is asked: the first may have fallen a moment ago. Each member notes a flush with a
-/// delay, and they do it together at its time.
+/// Asks one member to flush all members. The router asks the next member if the first is busy or
+/// does not answer, because the first may have failed a moment ago. A flush with a delay goes to
+/// each member, and members carry it out together at its time.
 async fn flush(router: &Router, space: Space, command: &ServerCommand<'_>) -> ServerOutcome {
     let deadline = Instant::now() + router.forwarder().timeout();
     let mut tries = 0;

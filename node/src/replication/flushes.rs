@@ -58,8 +58,9 @@ impl Flush {
     /// cutoff.
     ///
     /// # Errors
-    /// [`Failure::Busy`] if it goes by another map than `target` was taken from,
-    /// [`Failure::Unavailable`] if it does not answer, or cannot keep it. It may have done it.
+    /// [`Failure::Busy`] if the map of that member is not the one of `target`.
+    /// [`Failure::Unavailable`] if that member does not answer, or cannot persist the cutoff. The
+    /// member may have hidden its entries in both cases.
     async fn ask(
         &self,
         target: &Target,
