@@ -433,6 +433,16 @@ async fn what_is_announced_costs_nothing() {
 }
 
 #[tokio::test]
+async fn each_of_equal_digests_has_its_answer_in_the_order_of_the_request() {
+    let site = Site::new();
+    let (here, gone) = (site.store_blob(b"here").await, digest_of(b"gone"));
+    let also_gone = digest_of(b"also gone");
+    let asked = [&gone, &here, &also_gone, &here, &gone, &also_gone, &here].map(Clone::clone);
+    let missing = [&gone, &also_gone, &gone, &also_gone].map(Clone::clone);
+    assert_eq!(site.missing(&asked).await, missing);
+}
+
+#[tokio::test]
 async fn batches_and_the_empty_blob() {
     let site = Site::new();
     let (a, b) = (site.store_blob(b"a").await, digest_of(b"b"));
