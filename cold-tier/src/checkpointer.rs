@@ -37,15 +37,16 @@ pub(crate) fn is_due(shared: &Shared) -> bool {
 
 /// Writes a checkpoint, unless there are lost copies that the bucket does not know of yet.
 pub(crate) async fn run(shared: &Arc<Shared>) -> Result<(), ColdError> {
-    let frozen = shared.blocking(|shared| Ok(shared.index.freeze()?)).await?;
+    let freeze = |shared: &Shared| {
+        let is_visible = |space, at| shared.is_visible(space, at);
+        Ok(shared.index.freeze(&is_visible)?)
+    };
+    let frozen = shared.blocking(freeze).await?;
     let Some(frozen) = frozen.map(Arc::new) else {
         tracing::info!("no checkpoint before the bucket has the tombstones of lost entries");
         return Ok(());
     };
-    let name = CheckpointName {
-        region: shared.options.region.clone(),
-        id: shared.mint_id(),
-    };
+    let name = next_name(shared).await?;
     let created_ms = shared.wall_ms();
     let parts = write_parts(shared, &name, &frozen).await?;
     shared.crash_point("parts-written").await;
@@ -71,6 +72,20 @@ pub(crate) async fn run(shared: &Arc<Shared>) -> Result<(), ColdError> {
         .await?;
     Counters::add(&shared.counters.checkpoints, 1);
     Ok(())
+}
+
+/// A name above those of the region's checkpoints in the bucket, also where the clock was set back:
+/// what [`remove_old`] keeps are the highest names.
+async fn next_name(shared: &Shared) -> Result<CheckpointName, ColdError> {
+    let region = &shared.options.region;
+    let objects = restore::checkpoint_objects(shared).await?;
+    let own = objects.iter().filter(|(name, _)| name.region == *region);
+    let after_ms = own.map(|(name, _)| name.id.started_ms() + 1).max();
+    let at_ms = shared.wall_ms().max(after_ms.unwrap_or(0));
+    Ok(CheckpointName {
+        region: region.clone(),
+        id: shared.mint_id(at_ms),
+    })
 }
 
 async fn write_parts(

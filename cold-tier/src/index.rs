@@ -29,7 +29,7 @@ use parking_lot::{Mutex, RwLock};
 pub use aged::age_writers;
 pub use database::IndexError;
 pub(crate) use lost::LostRow;
-use lost::NOWHERE;
+use lost::{IsVisible, NOWHERE};
 pub(crate) use parts::{Arrival, Cursor, Frozen, Merged};
 
 use crate::checkpoint::{IndexEntry, SegmentFacts, SegmentState};
@@ -520,9 +520,12 @@ impl Index {
     /// The index as it is now. Writers wait only for the moment. None as long as a tombstone of a
     /// lost copy is in no segment: an index without it would not know that the key has older
     /// values in the bucket.
-    pub(crate) fn freeze(&self) -> Result<Option<Frozen>, IndexError> {
+    pub(crate) fn freeze(
+        &self,
+        is_visible: IsVisible<'_>,
+    ) -> Result<Option<Frozen>, IndexError> {
         let _writer = self.writer.lock();
-        if !self.open_rows()?.is_empty() {
+        if !self.open_rows(is_visible)?.is_empty() {
             return Ok(None);
         }
         Ok(Some(Frozen {

@@ -262,15 +262,15 @@ impl Shared {
         self.random.lock().next_u64()
     }
 
-    /// An id that no other name has.
-    pub(crate) fn mint_id(&self) -> WriterId {
+    /// An id that no other name has, of a start at `at_ms` (Unix time in milliseconds).
+    pub(crate) fn mint_id(&self, at_ms: u64) -> WriterId {
         let random = u128::from(self.random_u64()) << 64 | u128::from(self.random_u64());
-        WriterId::mint(self.wall_ms(), random)
+        WriterId::mint(at_ms, random)
     }
 
     /// A writer of this run, whose segments this node does not follow.
     pub(crate) fn mint_writer(&self) -> WriterId {
-        let writer = self.mint_id();
+        let writer = self.mint_id(self.wall_ms());
         self.own_writers.lock().insert(self.writer_key(writer));
         writer
     }

@@ -303,7 +303,10 @@ impl Spiller {
 
     /// Adds tombstones for copies that were lost.
     async fn add_lost(&mut self) -> Result<(), Result<Stopped, ColdError>> {
-        let lost = self.shared.blocking(|shared| Ok(shared.index.lost()?));
+        let lost = self.shared.blocking(|shared| {
+            let is_visible = |space, at| shared.is_visible(space, at);
+            Ok(shared.index.lost(&is_visible)?)
+        });
         let rows = lost.await.map_err(Err)?;
         let hash = |row: &LostRow| KeyHash::of(row.space, &row.key);
         let open: HashMap<KeyHash, Version> = rows.iter().map(|row| (hash(row), row.at)).collect();

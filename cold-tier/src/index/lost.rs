@@ -26,6 +26,9 @@ pub(crate) struct LostRow {
     pub(crate) at: Version,
 }
 
+/// Whether no flush of a space hides a version.
+pub(crate) type IsVisible<'a> = &'a dyn Fn(u16, Version) -> bool;
+
 impl Index {
     /// Notes copies that are about to go, and puts all that the index knows on the disk. Copies
     /// that the index has, or has something newer for, are not lost; returns how many are.
@@ -75,25 +78,30 @@ impl Index {
         Ok(count)
     }
 
-    /// Tombstones that are in no segment yet. Rows of others are removed.
-    pub(crate) fn lost(&self) -> Result<Vec<LostRow>, IndexError> {
+    /// Tombstones that are in no segment yet. Rows of others are removed, and tombstones that a
+    /// flush hides: it hides all that they hide, and no segment takes them.
+    pub(crate) fn lost(&self, is_visible: IsVisible<'_>) -> Result<Vec<LostRow>, IndexError> {
         let _writer = self.writer.lock();
-        self.open_rows()
+        self.open_rows(is_visible)
     }
 
     /// [`Index::lost`] of a caller that is the writer.
-    pub(super) fn open_rows(&self) -> Result<Vec<LostRow>, IndexError> {
+    pub(super) fn open_rows(&self, is_visible: IsVisible<'_>) -> Result<Vec<LostRow>, IndexError> {
         let mut rows = Vec::new();
         let mut batch = Batch::default();
         for (name, value) in self.database.meta_under(PREFIX_LOST)? {
             let row = parse_row(&name, &value)?;
-            let entry = self.database.entry(KeyHash::of(row.space, &row.key))?;
+            let hash = KeyHash::of(row.space, &row.key);
+            let entry = self.database.entry(hash)?;
             let is_open = entry.is_some_and(|it| it.segment == NOWHERE && it.at == row.at);
-            if is_open {
+            if is_open && is_visible(row.space, row.at) {
                 rows.push(row);
-            } else {
-                batch.remove_meta(row_key(row.space, &row.key));
+                continue;
             }
+            if is_open {
+                batch.remove_entry(hash);
+            }
+            batch.remove_meta(row_key(row.space, &row.key));
         }
         if !batch.is_empty() {
             self.database.commit(batch)?;

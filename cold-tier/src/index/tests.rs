@@ -264,7 +264,7 @@ fn a_restored_index_is_the_one_that_was_frozen() {
     let index = open(from.path());
     merge_in(&index, 0, &[("a", 1), ("b", 1)]);
     merge_with(&index, 1, &[("b", 2)], &[FlushMark::of_space(3, 9)]);
-    let frozen = index.freeze().unwrap().unwrap();
+    let frozen = index.freeze(&|_, _| true).unwrap().unwrap();
     merge_in(&index, 2, &[("a", 3)]);
     let entries: Vec<IndexEntry> = frozen.scan.page(None, 100).unwrap();
     assert_eq!(entries.len(), 2);
@@ -383,7 +383,7 @@ fn what_was_merged_or_lost_survives_a_kill() {
     assert_eq!(killed.entry(hash("a")).unwrap().unwrap().at, 2);
     let lost = killed.entry(hash("b")).unwrap().unwrap();
     assert_eq!((lost.at, lost.tombstone, lost.space), (3, true, 1));
-    assert_eq!(killed.lost().unwrap().len(), 1);
+    assert_eq!(killed.lost(&|_, _| true).unwrap().len(), 1);
     assert_eq!(killed.spilled().as_bytes(), b"queue");
 }
 
@@ -405,11 +405,29 @@ fn an_index_with_an_open_tombstone_of_a_lost_copy_makes_no_checkpoint() {
     let index = open(dir.path());
     merge_in(&index, 0, &[("a", 1)]);
     index.lose(&[lost_copy("a", 2)]).unwrap();
-    assert!(index.freeze().unwrap().is_none());
+    assert!(index.freeze(&|_, _| true).unwrap().is_none());
     // The tombstone is in the bucket now.
     merge_in(&index, 1, &[("-a", 2)]);
-    assert!(index.freeze().unwrap().is_some());
+    assert!(index.freeze(&|_, _| true).unwrap().is_some());
     assert!(index.entry(hash("a")).unwrap().unwrap().shadows);
+}
+
+#[test]
+fn an_open_tombstone_that_a_flush_hides_holds_no_checkpoint_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let index = open(dir.path());
+    merge_in(&index, 0, &[("a", 1)]);
+    index
+        .lose(&[lost_copy("a", 2), lost_copy("b", 9)])
+        .unwrap();
+    // The flush hides the versions below 5.
+    let is_visible = |_, at| at >= 5;
+    assert!(index.freeze(&is_visible).unwrap().is_none());
+    assert!(index.entry(hash("a")).unwrap().is_none());
+    assert_eq!(index.lost(&is_visible).unwrap().len(), 1);
+    // That of `b` is in the bucket now.
+    merge_in(&index, 1, &[("-b", 9)]);
+    assert!(index.freeze(&is_visible).unwrap().is_some());
 }
 
 #[test]

@@ -104,6 +104,34 @@ async fn a_checkpoint_of_a_node_that_started_before_others_is_kept() {
     first.crash().await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_is_kept_after_the_clock_was_set_back() {
+    let (mut world, before) = with_checkpoints(76).await;
+    let hour_ms = 3_600_000;
+    world.manual.set_wall_ms(world.now_ms() - hour_ms);
+    let node = world.start(&busy);
+    node.until("ready", |tier| tier.status().ready).await;
+    for round in 0..200 {
+        if node.tier.status().counts.checkpoints > 0 {
+            break;
+        }
+        for number in 0..10 {
+            world.put(&key(1000 + round * 10 + number), 5000, None);
+        }
+        world.drain(&node).await;
+        tokio::time::sleep(Duration::from_secs(20)).await;
+    }
+    assert!(node.tier.status().counts.checkpoints > 0);
+    // A round of the collector later, the oldest of three is gone.
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    let mut after = world.objects("v1/idx/").await;
+    after.retain(|name| name.ends_with("/manifest"));
+    assert_eq!(after.len(), 2, "{after:?}");
+    assert!(!after.contains(&before[0]), "{after:?}");
+    assert!(after.iter().any(|name| !before.contains(name)), "{after:?}");
+    node.crash().await;
+}
+
 /// Starts without an index while `part` of the checkpoints cannot be read; gives how many footers
 /// were read until it was ready.
 async fn footers_read_without(world: &World, part: &str, kind: StoreErrorKind) -> u64 {
