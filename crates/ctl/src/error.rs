@@ -57,6 +57,9 @@ pub(super) enum CtlError {
     /// The output cannot be written.
     #[error("cannot write the output: {0}")]
     Output(#[from] io::Error),
+    /// A signal came before the end.
+    #[error("{0} ended the command")]
+    Stopped(&'static str),
     /// The input cannot be used.
     #[error("{0}")]
     Input(String),

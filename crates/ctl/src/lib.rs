@@ -4,7 +4,7 @@
 //! text. With `--json` the answer itself goes out, one object a line.
 //!
 //! Exit codes: 0 fine; 1 what was checked is bad, or the call failed; 2 wrong usage; 3 the node
-//! wants a login, or the user may not do that.
+//! wants a login, or the user may not do that; 130 a signal ended it.
 
 mod args;
 mod cluster;
@@ -41,6 +41,8 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser as _};
 
+use fonn_base::shutdown::StopSignals;
+
 use self::args::{Cli, Command};
 use self::connection::Connection;
 use self::error::CtlError;
@@ -48,6 +50,9 @@ use self::output::Output;
 
 /// The node does not know the caller, or the caller may not do that.
 const EXIT_DENIED: u8 = 3;
+
+/// A signal ended the command, as shells say it of an interrupt.
+const EXIT_STOPPED: u8 = 130;
 
 /// What a command found, where it could do its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +70,12 @@ pub fn main() -> ExitCode {
         .enable_all()
         .build();
     let result = match runtime {
-        Ok(runtime) => runtime.block_on(run(cli)),
+        Ok(runtime) => {
+            let result = runtime.block_on(until_stopped(cli));
+            // A read from a terminal may never end.
+            runtime.shutdown_background();
+            result
+        }
         Err(error) => Err(CtlError::Output(error)),
     };
     match result {
@@ -80,9 +90,23 @@ pub fn main() -> ExitCode {
             let _ = writeln!(std::io::stderr(), "error: {error}");
             ExitCode::from(match error {
                 CtlError::Denied(_) => EXIT_DENIED,
+                CtlError::Stopped(_) => EXIT_STOPPED,
                 _ => 1,
             })
         }
+    }
+}
+
+/// Runs the command until a signal comes. What the command changed of the terminal is undone, as it
+/// is dropped then.
+async fn until_stopped(cli: Cli) -> Result<Verdict, CtlError> {
+    let mut signals = StopSignals::install()
+        .map_err(|error| CtlError::Input(format!("cannot catch signals: {error}")))?;
+    tokio::select! {
+        // A command may have its own end for a signal.
+        biased;
+        result = run(cli) => result,
+        name = signals.recv() => Err(CtlError::Stopped(name)),
     }
 }
 
@@ -94,10 +118,10 @@ async fn run(cli: Cli) -> Result<Verdict, CtlError> {
         | Command::Token(_)
         | Command::Gocache(_)
         | Command::Completions { .. } => None,
-        _ => login::read(&cli.login)?,
+        _ => login::read(&cli.login).await?,
     };
     let new_password = match &cli.command {
-        Command::User(args::User::Put(put)) => user::new_password(put, &cli.login)?,
+        Command::User(args::User::Put(put)) => user::new_password(put, &cli.login).await?,
         _ => None,
     };
     let member = cli.member.as_deref();
@@ -121,7 +145,7 @@ async fn run(cli: Cli) -> Result<Verdict, CtlError> {
         Command::Weight(args) => cluster::weight(&connect().await?, args, &output).await,
         Command::Replicas { count } => cluster::replicas(&connect().await?, count, &output).await,
         Command::Cold(command) => cold::run(&connect().await?, command, &output).await,
-        Command::User(args::User::Hash) => user::hash(&output),
+        Command::User(args::User::Hash) => user::hash(&output).await,
         Command::User(args::User::List) => user::list(&connect().await?, &output).await,
         Command::User(args::User::Put(args)) => {
             user::put(&connect().await?, args, new_password, &output).await

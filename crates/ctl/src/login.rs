@@ -16,12 +16,12 @@ pub(super) struct Login {
 }
 
 /// The user to log in; none without a name.
-pub(super) fn read(args: &args::Login) -> Result<Option<Login>, CtlError> {
-    read_with(args, std::env::var_os(VARIABLE))
+pub(super) async fn read(args: &args::Login) -> Result<Option<Login>, CtlError> {
+    read_with(args, std::env::var_os(VARIABLE)).await
 }
 
 /// The same, with what is in the environment.
-pub(super) fn read_with(
+pub(super) async fn read_with(
     args: &args::Login,
     variable: Option<OsString>,
 ) -> Result<Option<Login>, CtlError> {
@@ -44,6 +44,7 @@ pub(super) fn read_with(
         prompt: &format!("Password of {user}: "),
         whose: &format!("--user {user}"),
     }
-    .read()?;
+    .read()
+    .await?;
     Ok(Some(Login { user, password }))
 }

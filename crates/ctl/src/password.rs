@@ -33,16 +33,16 @@ pub(super) struct Wanted<'w> {
 
 impl Wanted<'_> {
     /// From the file, else from the environment, else from a terminal.
-    pub(super) fn read(self) -> Result<Vec<u8>, CtlError> {
+    pub(super) async fn read(self) -> Result<Vec<u8>, CtlError> {
         let ((file, flag), (name, variable)) = (self.file, self.variable);
         let (password, source) = match (file, variable) {
             (Some(path), _) if path == Path::new(STDIN) => {
-                (read_password(self.prompt)?, "standard input")
+                (read_password(self.prompt).await?, "standard input")
             }
             (Some(path), _) => (read_file(path, flag)?, flag),
             (None, Some(password)) => (password.into_vec(), name),
             (None, None) if io::stdin().is_terminal() => {
-                (read_password(self.prompt)?, "the terminal")
+                (read_password(self.prompt).await?, "the terminal")
             }
             (None, None) => {
                 let whose = self.whose;
@@ -97,8 +97,8 @@ fn check_password(password: &[u8], source: &str) -> Result<(), CtlError> {
 }
 
 /// From standard input: one line of a terminal, without showing it, or all there is; without the
-/// line's end.
-pub(super) fn read_password(prompt: &str) -> Result<Vec<u8>, CtlError> {
+/// line's end. The terminal shows what is typed again once this is done, or dropped.
+pub(super) async fn read_password(prompt: &str) -> Result<Vec<u8>, CtlError> {
     let input = |error: io::Error| {
         CtlError::Input(format!(
             "cannot read the password from standard input: {error}"
@@ -107,15 +107,27 @@ pub(super) fn read_password(prompt: &str) -> Result<Vec<u8>, CtlError> {
     let password = if io::stdin().is_terminal() {
         let silence = Without::begin(LocalModes::ECHO).map_err(input)?;
         let _ = write!(io::stderr(), "{prompt}");
-        let mut line = String::new();
-        io::stdin().read_line(&mut line).map_err(input)?;
+        let line = blocking(|| {
+            let mut line = String::new();
+            io::stdin().read_line(&mut line).map(|_| line.into_bytes())
+        });
+        let line = line.await.map_err(input)?;
         drop(silence);
         let _ = writeln!(io::stderr());
-        line.into_bytes()
+        line
     } else {
-        read_limited(io::stdin().lock()).map_err(input)?
+        let all = blocking(|| read_limited(io::stdin().lock()));
+        all.await.map_err(input)?
     };
     Ok(without_line_end(&password).to_vec())
+}
+
+/// Reads off the reactor, which notices signals meanwhile.
+async fn blocking(
+    read: impl FnOnce() -> io::Result<Vec<u8>> + Send + 'static,
+) -> io::Result<Vec<u8>> {
+    let read = tokio::task::spawn_blocking(read).await;
+    read.unwrap_or_else(|error| Err(io::Error::other(error)))
 }
 
 /// All there is, as far as a password may go, and a little, so that more is noticed.

@@ -535,8 +535,8 @@ fn the_command_line_is_sound_and_addresses_are_checked() {
     assert_eq!(flag.unwrap_err().exit_code(), 2);
 }
 
-#[test]
-fn a_password_is_read_from_a_file_or_the_environment() {
+#[tokio::test]
+async fn a_password_is_read_from_a_file_or_the_environment() {
     let file = |text: &str| {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();
@@ -546,17 +546,17 @@ fn a_password_is_read_from_a_file_or_the_environment() {
         user: user.map(str::to_owned),
         password_file: path.map(Into::into),
     };
-    let read = |args: &args::Login, variable: Option<&str>| {
-        let read = login::read_with(args, variable.map(Into::into));
+    let read = async |args: &args::Login, variable: Option<&str>| {
+        let read = login::read_with(args, variable.map(Into::into)).await;
         read.map(|it| it.map(|it| (it.user, it.password)))
     };
     let good = file("p ä\n");
     let by_file = args(Some("ci"), Some(good.path()));
     let expected = Some(("ci".to_owned(), "p ä".as_bytes().to_vec()));
-    assert_eq!(read(&by_file, Some("other")).unwrap(), expected);
-    let by_variable = read(&args(Some("ci"), None), Some("v")).unwrap();
+    assert_eq!(read(&by_file, Some("other")).await.unwrap(), expected);
+    let by_variable = read(&args(Some("ci"), None), Some("v")).await.unwrap();
     assert_eq!(by_variable, Some(("ci".to_owned(), b"v".to_vec())));
-    assert_eq!(read(&args(None, None), Some("v")).unwrap(), None);
+    assert_eq!(read(&args(None, None), Some("v")).await.unwrap(), None);
     let (empty, long) = (file("\n"), file(&"x".repeat(5000)));
     for (bad, part) in [
         (args(Some("ci"), Some(empty.path())), "is empty"),
@@ -568,7 +568,7 @@ fn a_password_is_read_from_a_file_or_the_environment() {
         (args(None, Some(good.path())), "--user"),
         (args(Some("a:b"), Some(good.path())), "a:b"),
     ] {
-        let error = read(&bad, None).unwrap_err().to_string();
+        let error = read(&bad, None).await.unwrap_err().to_string();
         assert!(error.contains(part), "{error}");
         assert!(!error.contains("p ä"), "{error}");
     }

@@ -26,15 +26,15 @@ struct Hashed {
 }
 
 /// Reads a password and shows its hash. No node is asked.
-pub(super) fn hash(output: &Output) -> Result<Verdict, CtlError> {
-    let hash = hash_password(&read_password("Password: ")?)?;
+pub(super) async fn hash(output: &Output) -> Result<Verdict, CtlError> {
+    let hash = hash_password(&read_password("Password: ").await?)?;
     output.show(&Hashed { hash }, |hashed| format!("{}\n", hashed.hash))?;
     Ok(Verdict::Good)
 }
 
 /// The password that a user gets, if it gets one. Asked for before the node is: people take their
 /// time.
-pub(super) fn new_password(
+pub(super) async fn new_password(
     put: &PutUser,
     login: &args::Login,
 ) -> Result<Option<Vec<u8>>, CtlError> {
@@ -58,8 +58,9 @@ pub(super) fn new_password(
         prompt: &format!("New password of {}: ", printable(name)),
         whose: &format!("the user {} (or --keep-password)", printable(name)),
     }
-    .read()?;
-    if is_typed && read_password("Again: ")? != password {
+    .read()
+    .await?;
+    if is_typed && read_password("Again: ").await? != password {
         return Err(CtlError::Input(
             "the two passwords differ; nothing was changed".to_owned(),
         ));
@@ -240,22 +241,22 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_password_is_kept_or_comes_from_one_place() {
+    #[tokio::test]
+    async fn a_password_is_kept_or_comes_from_one_place() {
         let (put, login) = parsed(&["ci", "--keep-password"]).unwrap();
-        assert_eq!(new_password(&put, &login).unwrap(), None);
+        assert_eq!(new_password(&put, &login).await.unwrap(), None);
         // The file may be in the environment, for others.
         let (put, login) = parsed(&["ci", "--keep-password", "--new-password-file", "x"]).unwrap();
-        assert_eq!(new_password(&put, &login).unwrap(), None);
+        assert_eq!(new_password(&put, &login).await.unwrap(), None);
         let both = ["ci", "--new-password-file", "-", "--password-file", "-"];
         let (put, login) = parsed(&both).unwrap();
-        let error = new_password(&put, &login).unwrap_err().to_string();
+        let error = new_password(&put, &login).await.unwrap_err().to_string();
         assert!(error.contains("standard input has one password"), "{error}");
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "hunter 2\n").unwrap();
         let path = file.path().to_str().unwrap();
         let (put, login) = parsed(&["ci", "--new-password-file", path]).unwrap();
-        assert_eq!(new_password(&put, &login).unwrap().unwrap(), b"hunter 2");
+        assert_eq!(new_password(&put, &login).await.unwrap().unwrap(), b"hunter 2");
     }
 
     #[test]

@@ -1,9 +1,16 @@
 //! The admin command against a node.
 
+use std::io::Read as _;
+use std::process::{Command, Stdio};
+
 use anyhow::Result;
+use rustix::fs::{Mode, OFlags};
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{LocalModes, tcgetattr};
 
 use fonn_tests::ctl::{failure, fonnctl, json, text, with_input};
-use fonn_tests::node::{FonnNode, NodeOptions};
+use fonn_tests::node::{FonnNode, NodeOptions, ctl_program};
 use fonn_tests::process::free_address;
 
 #[test]
@@ -142,6 +149,34 @@ fn passwords_are_hashed_and_completions_printed_without_a_node() -> Result<()> {
         let script = text(&nobody, &["completions", shell])?;
         assert!(script.contains("doctor"), "{shell}");
     }
+    Ok(())
+}
+
+#[test]
+fn a_terminal_shows_what_is_typed_after_an_interrupt() -> Result<()> {
+    let keyboard = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
+    grantpt(&keyboard)?;
+    unlockpt(&keyboard)?;
+    let flags = OFlags::RDWR | OFlags::NOCTTY;
+    let terminal = rustix::fs::open(ptsname(&keyboard, Vec::new())?, flags, Mode::empty())?;
+    let shows = || -> Result<bool> {
+        let modes = tcgetattr(&terminal)?.local_modes;
+        Ok(modes.contains(LocalModes::ECHO))
+    };
+    assert!(shows()?);
+    let mut child = Command::new(ctl_program()?)
+        .args(["user", "hash"])
+        .stdin(terminal.try_clone()?)
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let mut prompt = [0; 9];
+    let mut stderr = child.stderr.take().unwrap();
+    stderr.read_exact(&mut prompt)?;
+    assert_eq!(&prompt, b"Password:");
+    assert!(!shows()?, "the terminal shows passwords");
+    kill_process(Pid::from_child(&child), Signal::INT)?;
+    assert_eq!(child.wait()?.code(), Some(130));
+    assert!(shows()?, "the terminal stays silent");
     Ok(())
 }
 
