@@ -42,7 +42,7 @@ use merge::merge;
 use table::{Deltas, Table};
 
 /// Format of the whole index.
-const FORMAT: u32 = 4;
+const FORMAT: u32 = 5;
 
 /// Entries in a batch.
 const BATCH_ENTRIES: usize = 16 << 10;
@@ -520,10 +520,7 @@ impl Index {
     /// The index as it is now. Writers wait only for the moment. None as long as a tombstone of a
     /// lost copy is in no segment: an index without it would not know that the key has older
     /// values in the bucket.
-    pub(crate) fn freeze(
-        &self,
-        is_visible: IsVisible<'_>,
-    ) -> Result<Option<Frozen>, IndexError> {
+    pub(crate) fn freeze(&self, is_visible: IsVisible<'_>) -> Result<Option<Frozen>, IndexError> {
         let _writer = self.writer.lock();
         if !self.open_rows(is_visible)?.is_empty() {
             return Ok(None);

@@ -158,7 +158,7 @@ fn parts_take_entries_in_order_and_are_bounded() {
     let mut hash = 0_u128;
     let full = loop {
         hash += 1 << 100;
-        let noise = xxhash_rust::xxh3::xxh3_128(&hash.to_le_bytes());
+        let noise = u128::from_be_bytes(KeyHash::of(0, &hash.to_le_bytes()).0);
         let noisy = IndexEntry {
             offset: noise as u64,
             expires_at_ms: (noise >> 64) as u64,
