@@ -14,7 +14,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::checkpoint::{IndexEntry, SegmentFacts, SegmentState};
@@ -22,7 +21,6 @@ use crate::checkpointer;
 use crate::error::ColdError;
 use crate::follow::reconcile;
 use crate::footers;
-use crate::names::WriterId;
 use crate::plan::{Plan, PlanInput, PlanLimits, Step, plan};
 use crate::segment::{FlushMark, SegmentBuilder};
 use crate::shared::Shared;
@@ -44,10 +42,8 @@ const EXCESS_PART: u64 = 20;
 /// The collector.
 pub(crate) struct Collector {
     shared: Arc<Shared>,
-    names: Mutex<Names>,
+    names: Names,
     lease: Lease,
-    /// Names it in the lease, and what it tells of its reads.
-    writer: WriterId,
     /// A segment that carries all flushes, and the flushes.
     marks_in: Option<(u32, Vec<FlushMark>)>,
     /// There may be checkpoints to remove: of a former self, too, that was stopped before it had
@@ -60,11 +56,10 @@ pub(crate) struct Collector {
 
 impl Collector {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        let writer = shared.mint_writer();
+        let me = shared.mint_id(shared.wall_ms());
         Self {
-            lease: Lease::new(shared.options.region.lease_key(), writer),
-            names: Mutex::default(),
-            writer,
+            lease: Lease::new(shared.options.region.lease_key(), me),
+            names: Names::default(),
             has_old_checkpoints: true,
             marks_in: None,
             dead: None,
@@ -122,7 +117,7 @@ impl Collector {
             return Ok(());
         }
         let interval = self.interval();
-        self.news.tell(&self.shared, self.writer, interval).await;
+        self.news.tell(&self.shared, self.lease.me, interval).await;
         let holds = self.lease.hold(&self.shared).await?;
         self.shared.is_collector.store(holds, Ordering::Relaxed);
         if !holds {
@@ -144,7 +139,7 @@ impl Collector {
         self.count_dead().await?;
         let (own, part) = self.shared.budget_part();
         if part.is_some_and(|part| own > part) {
-            self.news.hear(&self.shared, self.writer).await;
+            self.news.hear(&self.shared, self.lease.me).await;
         }
         for _ in 0..ROUNDS_MAX {
             self.carry_marks().await?;
@@ -185,7 +180,7 @@ impl Collector {
         {
             return Ok(());
         }
-        let name = upload(&self.shared, &self.names, SegmentBuilder::new(), 0).await?;
+        let name = upload(&self.shared, &mut self.names, SegmentBuilder::new(), 0).await?;
         let id = self.shared.index.table().number(&name);
         self.marks_in = id.map(|id| (id, marks));
         Ok(())
@@ -226,14 +221,14 @@ impl Collector {
 
     /// Carries out a plan. Returns whether anything was done.
     async fn carry_out(&mut self, planned: &Plan) -> Result<bool, ColdError> {
-        let mut rewriter = Rewriter::new(&self.shared, &self.names);
+        let mut rewriter = Rewriter::new(&self.shared, &mut self.names);
         for step in &planned.steps {
             let id = step.segment();
             let Some(facts) = self.shared.index.table().facts(id) else {
                 continue;
             };
             let done = match *step {
-                Step::Delete(_) => self.delete(id, &facts).await,
+                Step::Delete(_) => delete(&self.shared, id, &facts).await,
                 Step::Rewrite { keep, .. } => rewriter.add(id, &facts, keep).await,
             };
             match done {
@@ -248,31 +243,31 @@ impl Collector {
         rewriter.finish().await?;
         Ok(!planned.steps.is_empty())
     }
+}
 
-    /// Deletes a segment: its object, then what leads to it, then its row.
-    async fn delete(&self, id: u32, facts: &SegmentFacts) -> Result<(), ColdError> {
-        let mut hashes = Vec::new();
-        if facts.live_entries > 0 {
-            // Only the footer tells which entries lead there.
-            let (footer, _) = footers::read(&self.shared, &facts.name).await?;
-            hashes = footer.entries.iter().map(|entry| entry.hash()).collect();
-        }
-        let since_ms = self.shared.wall_ms();
-        if facts.state == SegmentState::Live {
-            let doomed = SegmentState::Doomed { since_ms };
-            reconcile::set_state(&self.shared, id, doomed).await?;
-        }
-        self.shared.crash_point("before-delete").await;
-        self.shared.bucket().delete(&facts.name.key()).await?;
-        self.shared.crash_point("deleted").await;
-        self.shared
-            .blocking(move |shared| {
-                shared.index.forget(id, hashes)?;
-                Ok(shared.index.remove_segment(id)?)
-            })
-            .await?;
-        self.shared.crash_point("forgotten").await;
-        Counters::add(&self.shared.counters.collected_bytes, facts.size);
-        Ok(())
+/// Deletes a segment: its object, then what leads to it, then its row.
+async fn delete(shared: &Arc<Shared>, id: u32, facts: &SegmentFacts) -> Result<(), ColdError> {
+    let mut hashes = Vec::new();
+    if facts.live_entries > 0 {
+        // Only the footer tells which entries lead there.
+        let (footer, _) = footers::read(shared, &facts.name).await?;
+        hashes = footer.entries.iter().map(|entry| entry.hash()).collect();
     }
+    let since_ms = shared.wall_ms();
+    if facts.state == SegmentState::Live {
+        let doomed = SegmentState::Doomed { since_ms };
+        reconcile::set_state(shared, id, doomed).await?;
+    }
+    shared.crash_point("before-delete").await;
+    shared.bucket().delete(&facts.name.key()).await?;
+    shared.crash_point("deleted").await;
+    shared
+        .blocking(move |shared| {
+            shared.index.forget(id, hashes)?;
+            Ok(shared.index.remove_segment(id)?)
+        })
+        .await?;
+    shared.crash_point("forgotten").await;
+    Counters::add(&shared.counters.collected_bytes, facts.size);
+    Ok(())
 }

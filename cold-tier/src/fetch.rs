@@ -132,7 +132,7 @@ pub(crate) async fn fetch(
         })
         .await;
     let reading = Reading { _held: Some(held) };
-    // Two keys never share a record, unless the index is wrong; then it is not this one's value.
+    // Two keys never share a record, unless the index is wrong; then it is another key's value.
     if location.entry.hash != KeyHash::of(space, key) {
         return (Fetched::Damaged, reading);
     }
@@ -177,7 +177,10 @@ async fn lead(shared: &Arc<Shared>, space: u16, key: &[u8], location: &Location)
                 .index
                 .table()
                 .note_read(location.entry.segment, now_ms);
-            shared.recent.lock().note(location.entry.hash, now_ms);
+            // Only a budget gives up entries that were not read lately.
+            if shared.budget.lock().is_some() {
+                shared.recent.lock().note(location.entry.hash, now_ms);
+            }
             &counters.hits
         }
         Fetched::Gone => {

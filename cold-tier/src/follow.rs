@@ -28,10 +28,7 @@ use crate::names::{SegmentName, WriterKey};
 use crate::segment::Footer;
 use crate::shared::Shared;
 use crate::status::Counters;
-use schedule::{Asked, Candidate, Listing, Outcome, Step};
-
-/// How long to wait after the bucket failed.
-const RETRY: Duration = Duration::from_secs(2);
+use schedule::{Asked, Candidate, Listing, Outcome, RETRY, Step};
 
 /// How long the bucket is not listed again for a footer that it refuses, and how often it is asked
 /// for that footer meanwhile: a list of a large bucket is many requests.
@@ -168,11 +165,8 @@ impl Follower {
             self.fresh.entry(key.clone()).or_insert(cursor);
         }
         cursors.extend(self.fresh.clone());
-        {
-            let own = self.shared.own_writers.lock();
-            cursors.retain(|key, _| !own.contains(key));
-            self.fresh.retain(|key, _| !own.contains(key));
-        }
+        cursors.retain(|key, _| !self.shared.is_own(key));
+        self.fresh.retain(|key, _| !self.shared.is_own(key));
         self.asked.retain(|key, _| cursors.contains_key(key));
         self.listed.retain(|key, _| cursors.contains_key(key));
         let idle = cursors
@@ -323,7 +317,7 @@ impl Follower {
         let mut found = Vec::new();
         for name in names {
             let key = name.writer_key();
-            if self.shared.own_writers.lock().contains(&key) {
+            if self.shared.is_own(&key) {
                 continue;
             }
             let listed = self.listed.entry(key.clone()).or_default();

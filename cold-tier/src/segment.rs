@@ -31,7 +31,7 @@ pub use footer::{
     decoded_len,
 };
 pub use header::{FORMAT, HEADER_LEN, SegmentHeader};
-pub use record::{Fact, Facts, KEY_LEN_MAX, RECORD_HEAD_LEN, Record, RecordLengths};
+pub use record::{Fact, Facts, KEY_LEN_MAX, RECORD_HEAD_LEN, Record};
 pub use scan::{Records, scan_records, verify};
 pub use stream::{ColdEntry, RecordStream, StreamError, Wanted};
 pub use trailer::TRAILER_LEN;

@@ -30,7 +30,7 @@ use crate::plan::{OldestValues, part_of_budget};
 use crate::recent::Recent;
 use crate::spill::source::SpillSource;
 use crate::spill::{Drain, Wishes};
-use crate::status::{Counters, FirstReading, RefusedFooter};
+use crate::status::{Counters, RefusedFooter};
 use crate::store::{
     ObjectKey, ObjectMeta, ObjectStore, PAGE_MAX, StoreError, StoreErrorKind, WatchedStore,
 };
@@ -75,8 +75,8 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     pub(crate) progress: watch::Sender<Progress>,
     pub(crate) recent: Mutex<Recent<KeyHash>>,
-    /// `u64::MAX`: no bound.
-    pub(crate) budget: AtomicU64,
+    /// Of the segments of all regions, in bytes. None: no bound.
+    pub(crate) budget: Mutex<Option<u64>>,
     /// Whether this node holds the lease of its region's collector.
     pub(crate) is_collector: AtomicBool,
     /// Whether it held the lease during all of the last comparison with the bucket. What has
@@ -86,9 +86,7 @@ pub(crate) struct Shared {
     pub(crate) wishes: Wishes,
     /// Uploads that the bucket has refused for longer than the grace.
     pub(crate) late_uploads: AtomicU64,
-    /// Writers of this run: their segments are merged when they are written.
-    pub(crate) own_writers: Mutex<HashSet<WriterKey>>,
-    /// What this node tells the other members of its cluster.
+    /// What this node tells the other members of its cluster: its writers of this run.
     pub(crate) announcement: watch::Sender<Announcement>,
     /// What they tell.
     pub(crate) announced: Mutex<Announced>,
@@ -153,12 +151,11 @@ impl Shared {
                 is_compared: false,
             }),
             recent: Mutex::new(Recent::new(256 << 10)),
-            budget: AtomicU64::new(options.budget_bytes.unwrap_or(u64::MAX)),
+            budget: Mutex::new(options.budget_bytes),
             is_collector: AtomicBool::new(false),
             compared_as_collector: AtomicBool::new(false),
             wishes,
             late_uploads: AtomicU64::new(0),
-            own_writers: Mutex::default(),
             announcement: watch::Sender::new(Announcement {
                 region: options.region.clone(),
                 ..Announcement::default()
@@ -268,24 +265,21 @@ impl Shared {
         WriterId::mint(at_ms, random)
     }
 
-    /// A writer of this run, whose segments this node does not follow.
-    pub(crate) fn mint_writer(&self) -> WriterId {
+    /// A new writer of this run. Other members are told of it before it has its first segment, so
+    /// that they know of it should this node be lost a moment after.
+    pub(crate) fn begin_writer(&self) -> WriterId {
         let writer = self.mint_id(self.wall_ms());
-        self.own_writers.lock().insert(self.writer_key(writer));
+        self.announcement.send_modify(|told| {
+            told.writers.insert(writer, 0);
+        });
         writer
     }
 
-    fn writer_key(&self, writer: WriterId) -> WriterKey {
-        let region = self.options.region.clone();
-        WriterKey { region, writer }
-    }
-
-    /// Tells other members of a writer of this node before it has its first segment, so that they
-    /// know of it should this node be lost a moment after.
-    pub(crate) fn announce_writer(&self, writer: WriterId) {
-        self.announcement.send_modify(|told| {
-            told.writers.entry(writer).or_insert(0);
-        });
+    /// Whether it is a writer of this run: this node does not follow it, since its segments are
+    /// merged when they are written.
+    pub(crate) fn is_own(&self, key: &WriterKey) -> bool {
+        let told = self.announcement.borrow();
+        key.region == told.region && told.writers.contains_key(&key.writer)
     }
 
     /// Tells them that a segment is in the bucket.
@@ -299,7 +293,6 @@ impl Shared {
     /// Tells them no more of a writer that will have no further segment. From now on it is followed
     /// like any other: a segment of it may be in the bucket all the same.
     pub(crate) fn withdraw_writer(&self, writer: WriterId) {
-        self.own_writers.lock().remove(&self.writer_key(writer));
         self.announcement.send_modify(|told| {
             told.writers.remove(&writer);
         });
@@ -372,32 +365,6 @@ impl Shared {
         }
     }
 
-    /// Whether the bucket takes nothing at present.
-    pub(crate) fn is_failing(&self) -> bool {
-        let health = &self.options.health;
-        // Before everything was followed nothing is put.
-        let is_waiting = !self.progress.borrow().is_caught_up;
-        health.puts.is_failing() || (is_waiting && health.others.is_failing())
-    }
-
-    /// How far the index is from being complete for the first time.
-    pub(crate) fn first_reading(&self) -> FirstReading {
-        let others = &self.options.health.others;
-        if self.is_ready() {
-            FirstReading::Done
-        } else if self.index_failed() {
-            FirstReading::IndexFailed
-        } else if self.refused.lock().is_some() {
-            FirstReading::Refused
-        } else if others.is_failing() {
-            FirstReading::Failing
-        } else {
-            FirstReading::UnderWay {
-                is_answered: others.has_worked(),
-            }
-        }
-    }
-
     /// Nothing is written to the index from now on.
     pub(crate) fn fail_index(&self, error: &IndexError) {
         if !self.index_failed.swap(true, Ordering::AcqRel) {
@@ -409,9 +376,9 @@ impl Shared {
     pub(crate) fn budget_part(&self) -> (u64, Option<u64>) {
         let mut sizes = self.index.table().region_bytes(&self.options.region);
         let own = sizes.remove(&self.options.region).unwrap_or(0);
-        let budget = self.budget.load(Ordering::Relaxed);
         let others = sizes.into_values().collect();
-        let part = (budget != u64::MAX).then(|| part_of_budget(budget, own, others));
+        let budget = *self.budget.lock();
+        let part = budget.map(|budget| part_of_budget(budget, own, others));
         (own, part)
     }
 

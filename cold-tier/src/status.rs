@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use fonn_base::breaker::Position;
+use fonn_base::metrics::Snapshot;
 
 use crate::names::SegmentName;
 use crate::spill::source::Backlog;
@@ -116,10 +117,17 @@ pub struct SpillLoad {
 }
 
 macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
+    ($($name:ident $(=> $metric:literal)?: $help:literal,)*) => {
         /// Counters since the start of the process.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct Counts { $($(#[$doc])* pub $name: u64,)* }
+        pub struct Counts { $(#[doc = $help] pub $name: u64,)* }
+
+        impl Counts {
+            /// Publishes the counters that are metrics of their own.
+            pub fn collect(&self, metrics: &mut Snapshot) {
+                $($(metrics.counter($metric, $help, &[], self.$name);)?)*
+            }
+        }
 
         /// What is counted for [`Counts`], and what was lately.
         #[derive(Debug, Default)]
@@ -138,43 +146,35 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Cold reads that gave a value.
-    hits,
-    /// Cold reads whose segment was gone.
-    gone,
-    /// Cold reads whose bytes were damaged.
-    damaged,
-    /// Cold reads that took too long.
-    deadline,
-    /// Cold reads that the bucket or the breaker refused.
-    unavailable,
-    /// Entries in the bucket by this node.
-    spilled_entries,
-    /// Bytes of the segments of these.
-    spilled_bytes,
-    /// Segments of these.
-    spilled_segments,
-    /// Entries that left the node before the bucket had them.
-    lost_entries,
-    /// Uploads that were tried again.
-    upload_retries,
-    /// Microseconds in which what was read from the queue waited for uploads.
-    upload_wait_us,
-    /// Cold reads of values that this build cannot decode.
-    unsupported,
-    /// Segments of others that were merged.
-    followed_segments,
-    /// Of these, such that a member of the cluster had announced.
-    announced_segments,
-    /// Segments that could not be read.
-    unreadable_segments,
-    /// Segments of the region that the bucket does not have any more although no node deleted them,
-    /// as far as this node, the collector, knows.
-    lost_segments,
-    /// Bytes of segments deleted by this node.
-    collected_bytes,
-    /// Entries dropped: expired, flushed, or for the budget.
-    dropped_entries,
-    /// Checkpoints written.
-    checkpoints,
+    hits: "Cold reads that gave a value.",
+    gone: "Cold reads whose segment was gone.",
+    damaged: "Cold reads whose bytes were damaged.",
+    deadline: "Cold reads that took too long.",
+    unavailable: "Cold reads that the bucket or the breaker refused.",
+    spilled_entries => "fonn_cold_spilled_entries_total":
+        "Entries that were brought into the bucket.",
+    spilled_bytes => "fonn_cold_spilled_bytes_total":
+        "Bytes of the segments that were brought into the bucket.",
+    spilled_segments => "fonn_cold_spilled_segments_total":
+        "Segments that were brought into the bucket.",
+    lost_entries => "fonn_cold_lost_entries_total":
+        "Entries that the disk had to give up before the bucket had them.",
+    upload_retries => "fonn_cold_upload_retries_total":
+        "Uploads of segments that were tried again.",
+    upload_wait_us: "Microseconds in which what was read from the queue waited for uploads.",
+    unsupported: "Cold reads of values that this build cannot decode.",
+    followed_segments => "fonn_cold_followed_segments_total":
+        "Segments of other nodes and regions that were taken into the index.",
+    announced_segments => "fonn_cold_announced_segments_total":
+        "Segments that were taken into the index because a member of the cluster had announced them.",
+    unreadable_segments => "fonn_cold_unreadable_segments_total":
+        "Segments that could not be read.",
+    lost_segments => "fonn_cold_vanished_segments_total":
+        "Segments of the region that the bucket does not have any more although no node deleted them; counted by the node that collects.",
+    collected_bytes => "fonn_cold_collected_bytes_total":
+        "Bytes of the segments that this node deleted.",
+    dropped_entries => "fonn_cold_dropped_entries_total":
+        "Entries that were dropped from the bucket: expired, flushed, or for the budget.",
+    checkpoints => "fonn_cold_checkpoints_total":
+        "Checkpoints of the index that this node wrote into the bucket.",
 }

@@ -232,13 +232,30 @@ impl ColdTier {
     /// How far a node is that has to make its index out of the bucket, and what it waits for.
     #[must_use]
     pub fn first_reading(&self) -> FirstReading {
-        self.shared.first_reading()
+        let shared = &self.shared;
+        let others = &shared.options.health.others;
+        if shared.is_ready() {
+            FirstReading::Done
+        } else if shared.index_failed() {
+            FirstReading::IndexFailed
+        } else if shared.refused.lock().is_some() {
+            FirstReading::Refused
+        } else if others.is_failing() {
+            FirstReading::Failing
+        } else {
+            FirstReading::UnderWay {
+                is_answered: others.has_worked(),
+            }
+        }
     }
 
     /// Whether the bucket takes nothing at present: for some seconds every attempt has failed.
     #[must_use]
     pub fn is_failing(&self) -> bool {
-        self.shared.is_failing()
+        let health = &self.shared.options.health;
+        // Before everything was followed nothing is put.
+        let is_waiting = !self.shared.progress.borrow().is_caught_up;
+        health.puts.is_failing() || (is_waiting && health.others.is_failing())
     }
 
     /// Has what is in the queue uploaded without waiting for a segment to fill or to become old.
@@ -294,13 +311,8 @@ impl ColdTier {
     #[must_use]
     pub fn take_over(&self, member: &str) -> CatchUp {
         let shared = &self.shared;
-        let is_of_region = |key: &WriterKey| key.region == shared.options.region;
         let mut others: BTreeSet<WriterKey> = shared.index.cursors().into_keys().collect();
-        others.retain(is_of_region);
-        {
-            let own = shared.own_writers.lock();
-            others.retain(|key| !own.contains(key));
-        }
+        others.retain(|key| key.region == shared.options.region && !shared.is_own(key));
         let mut announced = shared.announced.lock();
         let caught_up = announced.take_over(member, || others, Instant::now());
         drop(announced);
@@ -344,8 +356,7 @@ impl ColdTier {
     /// Changes the budget of all segments in bytes; None: no bound. It takes effect with the next
     /// collection.
     pub fn set_budget(&self, bytes: Option<u64>) {
-        let bytes = bytes.unwrap_or(u64::MAX);
-        self.shared.budget.store(bytes, Ordering::Relaxed);
+        *self.shared.budget.lock() = bytes;
     }
 
     /// How it is doing. Blocks for as long as the source takes to tell its backlog.
@@ -360,7 +371,6 @@ impl ColdTier {
             facts.filter(|facts| !matches!(facts.state, SegmentState::Lost { .. }))
         };
         let backlog = self.backlog();
-        let budget = shared.budget.load(Ordering::Relaxed);
         let (region_bytes, region_budget) = shared.budget_part();
         ColdStatus {
             ready: progress.is_ready,
@@ -373,7 +383,7 @@ impl ColdTier {
             bytes: present().map(|facts| facts.size).sum(),
             live_bytes: present().map(|facts| facts.live_bytes).sum(),
             region_bytes,
-            budget_bytes: (budget != u64::MAX).then_some(budget),
+            budget_bytes: *shared.budget.lock(),
             region_budget_bytes: region_budget,
             backlog,
             backlog_age: backlog.age(now_ms),

@@ -16,7 +16,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fonn_base::backoff::Backoff;
-use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::error::ColdError;
@@ -26,8 +25,7 @@ use crate::format::FormatError;
 use crate::index::{Arrival, Cursor};
 use crate::names::{KeyHash, SegmentName, WriterId};
 use crate::segment::{
-    HEADER_LEN, Record, SealedSegment, SegmentBuilder, SegmentHeader, Tail, Version, decode_tail,
-    scan_records,
+    HEADER_LEN, Record, SealedSegment, SegmentBuilder, SegmentHeader, Version, scan_records,
 };
 use crate::shared::Shared;
 use crate::spill::source::SpillCursor;
@@ -55,11 +53,7 @@ pub(crate) struct Names {
 impl Names {
     /// The header of the next segment, which is newer than what was made at `after_ms`.
     pub(crate) fn next(&mut self, shared: &Shared, after_ms: u64) -> SegmentHeader {
-        let writer = *self.writer.get_or_insert_with(|| {
-            let writer = shared.mint_writer();
-            shared.announce_writer(writer);
-            writer
-        });
+        let writer = *self.writer.get_or_insert_with(|| shared.begin_writer());
         let header = SegmentHeader {
             region: shared.options.region.clone(),
             writer,
@@ -92,11 +86,11 @@ const TRIES: u32 = 5;
 /// [`ColdError`]: the index failed, or the tries are used up.
 pub(crate) async fn upload(
     shared: &Arc<Shared>,
-    names: &Mutex<Names>,
+    names: &mut Names,
     builder: SegmentBuilder,
     after_ms: u64,
 ) -> Result<SegmentName, ColdError> {
-    let header = names.lock().next(shared, after_ms);
+    let header = names.next(shared, after_ms);
     let sealed = Arc::new(builder.finish(header, &shared.index.marks()));
     let uploaded = async {
         let sealed = put_in_bucket(shared, names, sealed, TRIES, &|_, _| false).await?;
@@ -107,7 +101,7 @@ pub(crate) async fn upload(
     let uploaded = uploaded.await;
     if uploaded.is_err() {
         // Its name was given out and may never appear: no reader shall wait for it.
-        names.lock().abandon(shared);
+        names.abandon(shared);
     }
     uploaded
 }
@@ -120,7 +114,7 @@ pub(crate) async fn upload(
 /// As [`upload`].
 pub(crate) async fn put_in_bucket(
     shared: &Arc<Shared>,
-    names: &Mutex<Names>,
+    names: &mut Names,
     sealed: Arc<SealedSegment>,
     tries_max: u32,
     is_replaced: &(dyn Fn(KeyHash, Version) -> bool + Sync),
@@ -236,8 +230,7 @@ enum Put {
 }
 
 /// The header of a segment that takes the place of `sealed`.
-fn other_name(shared: &Shared, names: &Mutex<Names>, sealed: &SealedSegment) -> SegmentHeader {
-    let mut names = names.lock();
+fn other_name(shared: &Shared, names: &mut Names, sealed: &SealedSegment) -> SegmentHeader {
     names.abandon(shared);
     names.next(shared, sealed.footer.header.created_ms)
 }
@@ -246,7 +239,7 @@ fn other_name(shared: &Shared, names: &Mutex<Names>, sealed: &SealedSegment) -> 
 /// bucket lets itself be read.
 async fn compared(
     shared: &Arc<Shared>,
-    names: &Mutex<Names>,
+    names: &mut Names,
     sealed: Arc<SealedSegment>,
     is_replaced: &(dyn Fn(KeyHash, Version) -> bool + Sync),
 ) -> Result<Arc<SealedSegment>, ColdError> {
@@ -346,23 +339,12 @@ async fn put(
 
 /// Whether the object of that name has these bytes, by its length and footer. None: there is none.
 async fn is_there(shared: &Shared, sealed: &SealedSegment) -> Result<Option<bool>, StoreError> {
-    let key = sealed.footer.header.name().key();
-    let tail_len = sealed.len - (HEADER_LEN as u64 + sealed.footer.data_len);
-    match shared.bucket().get_suffix(&key, tail_len).await {
-        Ok(suffix) if suffix.object_size_bytes != sealed.len => Ok(Some(false)),
-        Ok(suffix) => match decode_tail(&suffix.bytes, suffix.object_size_bytes) {
-            Ok(Tail::Complete(footer)) => Ok(Some(footer == sealed.footer)),
-            // Maybe damaged on the way: asked again.
-            Ok(Tail::NeedMore { .. }) | Err(_) => Err(StoreError::new(
-                Operation::GetSuffix,
-                key.as_str(),
-                StoreErrorKind::Unavailable,
-            )),
-        },
-        Err(error) if error.kind == StoreErrorKind::NotFound => Ok(None),
-        // It is empty.
-        Err(error) if error.kind == StoreErrorKind::OutOfRange => Ok(Some(false)),
-        Err(error) => Err(error),
+    match footers::read(shared, &sealed.footer.header.name()).await {
+        Ok((footer, size)) => Ok(Some(size == sealed.len && footer == sealed.footer)),
+        Err(ColdError::Store(error)) if error.kind == StoreErrorKind::NotFound => Ok(None),
+        Err(ColdError::Store(error)) => Err(error),
+        // It is no segment, or a damaged one.
+        Err(_) => Ok(Some(false)),
     }
 }
 

@@ -22,7 +22,8 @@ const TTL_MS: u64 = 900_000;
 #[derive(Debug)]
 pub(super) struct Lease {
     key: ObjectKey,
-    me: WriterId,
+    /// Names this node in the lease, and what it tells of its reads.
+    pub(super) me: WriterId,
 }
 
 /// What is in the object.

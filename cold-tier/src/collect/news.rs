@@ -6,7 +6,6 @@
 //! exceeded: one list, and a request for each changed object.
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
 
 use tokio::time::{Duration, Instant};
 
@@ -42,10 +41,9 @@ impl News {
     /// Tells what was read, if anything is new and the last time is `interval` ago. A node that may
     /// not, or cannot, reads and collects all the same.
     pub(super) async fn tell(&mut self, shared: &Shared, me: WriterId, interval: Duration) {
-        let has_budget = shared.budget.load(Ordering::Relaxed) != u64::MAX;
         // Rounds that only make room come often.
         let is_fresh = |at: Instant| at.elapsed() < interval / 2;
-        if !has_budget || self.told_at.is_some_and(is_fresh) {
+        if shared.budget.lock().is_none() || self.told_at.is_some_and(is_fresh) {
             return;
         }
         let (last_ms, text) = {

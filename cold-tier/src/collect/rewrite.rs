@@ -9,7 +9,6 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use parking_lot::Mutex;
 
 use crate::checkpoint::{IndexEntry, SegmentFacts, SegmentState};
 use crate::error::ColdError;
@@ -89,7 +88,7 @@ impl Judge<'_> {
 /// Segments that are being written, and those they are made from.
 pub(super) struct Rewriter<'a> {
     shared: &'a Arc<Shared>,
-    names: &'a Mutex<Names>,
+    names: &'a mut Names,
     values: Option<SegmentBuilder>,
     tombstones: Vec<(u16, Box<[u8]>, Version)>,
     sources: Vec<Source>,
@@ -110,7 +109,7 @@ struct Wanted {
 }
 
 impl<'a> Rewriter<'a> {
-    pub(super) fn new(shared: &'a Arc<Shared>, names: &'a Mutex<Names>) -> Self {
+    pub(super) fn new(shared: &'a Arc<Shared>, names: &'a mut Names) -> Self {
         Self {
             shared,
             names,
@@ -166,17 +165,17 @@ impl<'a> Rewriter<'a> {
         source: &mut Source,
     ) -> Result<Vec<Wanted>, ColdError> {
         let hashes: Vec<KeyHash> = footer.entries.iter().map(FooterEntry::hash).collect();
+        let asked = hashes.clone();
         let indexed = self
             .shared
             .blocking(move |shared| {
-                let found = hashes.iter().map(|hash| shared.index.entry(*hash));
+                let found = asked.iter().map(|hash| shared.index.entry(*hash));
                 Ok(found.collect::<Result<Vec<_>, _>>()?)
             })
             .await?;
         let mut kept_bytes = 0;
         let mut wanted = Vec::new();
-        for (record, indexed) in footer.entries.into_iter().zip(indexed) {
-            let hash = record.hash();
+        for ((record, hash), indexed) in footer.entries.into_iter().zip(hashes).zip(indexed) {
             let is_kept = match judge.keep {
                 Keep::AllLive => true,
                 Keep::ReadSince(since_ms) => {
@@ -273,16 +272,7 @@ impl<'a> Rewriter<'a> {
         }
         for _ in 0..2 {
             let values = self.values.get_or_insert_default();
-            let pushed = match record.fact {
-                Fact::Put { facts, frame } => values.push_shared(
-                    (record.space, record.key),
-                    record.at,
-                    facts,
-                    &bytes.slice_ref(frame),
-                ),
-                Fact::Tombstone => values.push(&record),
-            };
-            match pushed {
+            match values.push_shared(&record, bytes) {
                 Err(FormatError::Full { .. }) => self.flush().await?,
                 Ok(()) | Err(_) => return Ok(()),
             }

@@ -108,9 +108,9 @@ pub(crate) async fn list(shared: &Shared) -> Result<Vec<(SegmentName, u64)>, Col
 async fn adopt(shared: &Arc<Shared>, listed: &[SegmentName]) -> Result<(), ColdError> {
     let unknown: Vec<SegmentName> = {
         let table = shared.index.table();
-        let own = shared.own_writers.lock();
-        let is_unknown =
-            |name: &&SegmentName| table.number(name).is_none() && !own.contains(&name.writer_key());
+        let is_unknown = |name: &&SegmentName| {
+            table.number(name).is_none() && !shared.is_own(&name.writer_key())
+        };
         listed.iter().filter(is_unknown).cloned().collect()
     };
     let (mut done, total, mut told) = (0, unknown.len(), Instant::now());
@@ -290,7 +290,7 @@ async fn forget_writers(shared: &Arc<Shared>, listed: &[SegmentName]) -> Result<
     let now_ms = shared.wall_ms();
     for (key, cursor) in shared.index.cursors() {
         let is_old = cursor.last_new_ms.saturating_add(WRITER_FORGOTTEN_MS) < now_ms;
-        if is_old && !alive.contains(&key) && !shared.own_writers.lock().contains(&key) {
+        if is_old && !alive.contains(&key) && !shared.is_own(&key) {
             shared
                 .blocking(move |shared| Ok(shared.index.remove_cursor(&key)?))
                 .await?;

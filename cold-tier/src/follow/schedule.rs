@@ -12,7 +12,7 @@ use crate::names::WriterKey;
 const WAIT_MAX: Duration = Duration::from_secs(300);
 
 /// How long to wait after the bucket failed.
-const RETRY: Duration = Duration::from_secs(2);
+pub(super) const RETRY: Duration = Duration::from_secs(2);
 
 /// The same, where lookups wait for the answer.
 const URGENT_RETRY: Duration = Duration::from_millis(200);

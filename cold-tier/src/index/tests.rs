@@ -417,9 +417,7 @@ fn an_open_tombstone_that_a_flush_hides_holds_no_checkpoint_up() {
     let dir = tempfile::tempdir().unwrap();
     let index = open(dir.path());
     merge_in(&index, 0, &[("a", 1)]);
-    index
-        .lose(&[lost_copy("a", 2), lost_copy("b", 9)])
-        .unwrap();
+    index.lose(&[lost_copy("a", 2), lost_copy("b", 9)]).unwrap();
     // The flush hides the versions below 5.
     let is_visible = |_, at| at >= 5;
     assert!(index.freeze(&is_visible).unwrap().is_none());

@@ -4,9 +4,7 @@ use bytes::Bytes;
 
 use crate::format::FormatError;
 use crate::segment::footer::{ENTRY_HEAD_LEN, FOOTER_LEN_MAX, FULL, MARKS_LEN_MAX};
-use crate::segment::{
-    Fact, Facts, FlushMark, Footer, FooterEntry, HEADER_LEN, Record, SegmentHeader, Version,
-};
+use crate::segment::{FlushMark, Footer, FooterEntry, HEADER_LEN, Record, SegmentHeader};
 
 /// Longest piece of a segment's body in bytes.
 pub const CHUNK_LEN: usize = 1 << 20;
@@ -54,30 +52,22 @@ impl SegmentBuilder {
         Ok(())
     }
 
-    /// Appends the record of a value without copying its frame, if that is long: the segment shares
-    /// it until it is dropped.
+    /// Appends a record without copying its frame, if that is long: the segment shares `bytes`, of
+    /// which the frame is a part, until it is dropped.
     ///
     /// # Errors
     /// As [`push`](Self::push).
-    pub fn push_shared(
-        &mut self,
-        (space, key): (u16, &[u8]),
-        at: Version,
-        facts: Facts,
-        frame: &Bytes,
-    ) -> Result<(), FormatError> {
-        let record = Record {
-            space,
-            key,
-            at,
-            fact: Fact::Put { facts, frame },
-        };
+    ///
+    /// # Panics
+    /// If a long frame is no part of `bytes`.
+    pub fn push_shared(&mut self, record: &Record<'_>, bytes: &Bytes) -> Result<(), FormatError> {
+        let frame = record.frame();
         if frame.len() < SHARED_LEN_MIN {
-            return self.push(&record);
+            return self.push(record);
         }
-        self.begin(&record)?;
+        self.begin(record)?;
         self.close_chunk();
-        let mut rest = frame.clone();
+        let mut rest = bytes.slice_ref(frame);
         while rest.len() > CHUNK_LEN {
             self.chunks.push(rest.split_to(CHUNK_LEN));
         }

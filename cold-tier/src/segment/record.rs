@@ -71,43 +71,18 @@ pub struct Facts {
     pub writer: u32,
 }
 
-/// The lengths that a record's head announces.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RecordLengths {
-    /// Bytes of the key.
-    pub key: usize,
-    /// Bytes of the frame; 0 for a tombstone.
-    pub frame: usize,
-}
-
-impl RecordLengths {
-    /// Bytes of the whole record.
-    #[must_use]
-    pub fn record(&self) -> usize {
-        RECORD_HEAD_LEN
-            .saturating_add(self.key)
-            .saturating_add(self.frame)
-    }
-
-    /// Reads them from a record's first [`RECORD_HEAD_LEN`] bytes, on trust: only the checksum of
-    /// the whole record tells whether they are true.
-    ///
-    /// # Errors
-    /// [`FormatError`]: the bytes cannot be a record's head.
-    pub fn peek(head: &[u8]) -> Result<Self, FormatError> {
-        Ok(Head::parse(head)?.lengths())
-    }
+/// Bytes of a whole record.
+fn record_len(key_len: usize, frame_len: usize) -> usize {
+    RECORD_HEAD_LEN
+        .saturating_add(key_len)
+        .saturating_add(frame_len)
 }
 
 impl<'a> Record<'a> {
     /// Bytes of the record.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
-        RecordLengths {
-            key: self.key.len(),
-            frame: self.frame().len(),
-        }
-        .record()
+        record_len(self.key.len(), self.frame().len())
     }
 
     /// The value's frame; empty for a tombstone.
@@ -200,11 +175,10 @@ impl<'a> Record<'a> {
     /// [`FormatError`]: it is damaged, or not as long as it says.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, FormatError> {
         let head = Head::parse(bytes)?;
-        let lengths = head.lengths();
-        if lengths.record() != bytes.len() {
+        if head.record_len() != bytes.len() {
             return Err(FormatError::Length {
                 part: PART,
-                needed: lengths.record() as u64,
+                needed: head.record_len() as u64,
                 len: bytes.len() as u64,
             });
         }
@@ -214,7 +188,7 @@ impl<'a> Record<'a> {
         let (_, data) = bytes
             .split_at_checked(RECORD_HEAD_LEN)
             .ok_or(wrong("length"))?;
-        let (key, frame) = data.split_at_checked(lengths.key).ok_or(wrong("length"))?;
+        let (key, frame) = data.split_at_checked(head.key_len).ok_or(wrong("length"))?;
         Ok(Record {
             space: head.space,
             key,
@@ -230,8 +204,10 @@ pub(super) struct Head {
     pub(super) checksum: u32,
     bits: u8,
     pub(super) space: u16,
-    key_len: u16,
-    frame_len: u32,
+    /// Bytes of the key.
+    pub(super) key_len: usize,
+    /// Bytes of the frame; 0 for a tombstone.
+    pub(super) frame_len: usize,
     flags: u32,
     pub(super) at: Version,
     expires_at_ms: u64,
@@ -240,7 +216,8 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// Reads a record's first [`RECORD_HEAD_LEN`] bytes, on trust like [`RecordLengths::peek`].
+    /// Reads a record's first [`RECORD_HEAD_LEN`] bytes, on trust: only the checksum of the whole
+    /// record tells whether they are true.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, FormatError> {
         let head: &[u8; RECORD_HEAD_LEN] = bytes.first_chunk().ok_or(FormatError::Length {
             part: PART,
@@ -263,8 +240,8 @@ impl Head {
             checksum,
             bits,
             space,
-            key_len,
-            frame_len: fields.u32().ok_or(wrong("frame length"))?,
+            key_len: usize::from(key_len),
+            frame_len: fields.u32().ok_or(wrong("frame length"))? as usize,
             flags: fields.u32().ok_or(wrong("flags"))?,
             at: fields.u64().ok_or(wrong("version"))?,
             expires_at_ms: fields.u64().ok_or(wrong("expiry"))?,
@@ -273,11 +250,9 @@ impl Head {
         })
     }
 
-    pub(super) fn lengths(&self) -> RecordLengths {
-        RecordLengths {
-            key: usize::from(self.key_len),
-            frame: self.frame_len as usize,
-        }
+    /// Bytes of the whole record.
+    pub(super) fn record_len(&self) -> usize {
+        record_len(self.key_len, self.frame_len)
     }
 
     /// Each fact has one spelling, anything else is refused.

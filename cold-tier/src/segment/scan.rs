@@ -3,7 +3,7 @@
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use crate::format::FormatError;
-use crate::segment::record::RecordLengths;
+use crate::segment::record::Head;
 use crate::segment::{Footer, FooterEntry, HEADER_LEN, Record, SegmentHeader, Tail, decode_tail};
 
 /// Iterates over the records in `data`: the bytes of a segment from [`HEADER_LEN`] on, up to its
@@ -50,7 +50,7 @@ impl<'a> Iterator for Records<'a> {
 }
 
 fn split(bytes: &[u8]) -> Result<(&[u8], &[u8]), FormatError> {
-    let len = RecordLengths::peek(bytes)?.record();
+    let len = Head::parse(bytes)?.record_len();
     bytes.split_at_checked(len).ok_or(FormatError::Length {
         part: "record",
         needed: len as u64,

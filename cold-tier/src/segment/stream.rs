@@ -153,7 +153,6 @@ impl<'a> RecordStream<'a> {
             value_len_max,
         } = self.wanted;
         let head = Head::parse(start).map_err(|_| StreamError::Damaged)?;
-        let lengths = head.lengths();
         let (_, checked) = start
             .split_at_checked(CHECKSUM_LEN)
             .ok_or(StreamError::Damaged)?;
@@ -162,14 +161,14 @@ impl<'a> RecordStream<'a> {
             .split_at_checked(RECORD_HEAD_LEN.saturating_add(key.len()))
             .ok_or(StreamError::Damaged)?;
         let is_wanted = (head.space, head.at) == (space, at)
-            && lengths.key == key.len()
-            && lengths.record() == record_len
+            && head.key_len == key.len()
+            && head.record_len() == record_len
             && keyed.ends_with(key);
         let facts = match head.fact(&[]) {
             Ok(Fact::Put { facts, .. }) if is_wanted => facts,
             _ => return Err(StreamError::Damaged),
         };
-        let frame_len = lengths.frame;
+        let frame_len = head.frame_len;
         let stream = FrameStream::begin(frame, frame_len, value_len_max)
             .map_err(|_| StreamError::Damaged)?;
         // Of a value that is not compressed it is the value itself.

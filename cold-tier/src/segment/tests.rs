@@ -271,9 +271,16 @@ fn long_frames_are_shared_in_pieces_and_short_ones_copied() {
     let short = Bytes::from(vec![2; 1000]);
     let mut builder = SegmentBuilder::new();
     for (index, frame) in [&short, &long, &short].into_iter().enumerate() {
-        builder
-            .push_shared((0, b"key"), index as u64, Facts::default(), frame)
-            .unwrap();
+        let record = Record {
+            space: 0,
+            key: b"key",
+            at: index as u64,
+            fact: Fact::Put {
+                facts: Facts::default(),
+                frame,
+            },
+        };
+        builder.push_shared(&record, frame).unwrap();
     }
     let sealed = builder.finish(header(), &[]);
     assert!(sealed.body.iter().all(|chunk| chunk.len() <= CHUNK_LEN));
@@ -404,7 +411,7 @@ proptest! {
         record.encode_into(&mut bytes);
         prop_assert_eq!(bytes.len(), 1 + record.encoded_len());
         prop_assert_eq!(Record::decode(&bytes[1..]), Ok(record));
-        prop_assert_eq!(RecordLengths::peek(&bytes[1..]).unwrap().record(), record.encoded_len());
+        prop_assert_eq!(record::Head::parse(&bytes[1..]).unwrap().record_len(), record.encoded_len());
     }
 
     #[test]
@@ -416,12 +423,11 @@ proptest! {
         let mut builder = SegmentBuilder::new();
         for owned in &records {
             match (&owned.value, shared) {
-                (Some((facts, frame)), true) => builder.push_shared(
-                    (owned.space, &owned.key),
-                    owned.at,
-                    *facts,
-                    &frame.clone().into(),
-                ),
+                (Some((facts, frame)), true) => {
+                    let (facts, frame) = (*facts, Bytes::from(frame.clone()));
+                    let fact = Fact::Put { facts, frame: &frame };
+                    builder.push_shared(&Record { fact, ..owned.record() }, &frame)
+                }
                 _ => builder.push(&owned.record()),
             }
             .unwrap();

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::source::{SpillFact, SpillRecord};
@@ -37,19 +38,17 @@ pub(super) enum Added {
 impl OpenSegment {
     /// Adds a record that should be in the bucket soon after `due`.
     pub(super) fn add(&mut self, record: &SpillRecord, due: Instant) -> Added {
-        let (space, key, at) = (record.space, &record.key, record.at);
-        let result = match &record.fact {
-            SpillFact::Put { facts, frame } => {
-                self.builder.push_shared((space, key), at, *facts, frame)
-            }
-            SpillFact::Tombstone => self.builder.push(&Record {
-                space,
-                key,
-                at,
-                fact: Fact::Tombstone,
-            }),
+        let (fact, bytes) = match &record.fact {
+            &SpillFact::Put { facts, ref frame } => (Fact::Put { facts, frame }, frame.clone()),
+            SpillFact::Tombstone => (Fact::Tombstone, Bytes::new()),
         };
-        match result {
+        let spilled = Record {
+            space: record.space,
+            key: &record.key,
+            at: record.at,
+            fact,
+        };
+        match self.builder.push_shared(&spilled, &bytes) {
             Ok(()) => {
                 self.due = Some(self.due.map_or(due, |before| before.min(due)));
                 Added::Yes

@@ -118,10 +118,9 @@ impl Uploader {
             let uploaded = match job.segment {
                 None => None,
                 Some(open) => {
-                    let lane = free.lock().pop().unwrap_or_default();
-                    let names = Mutex::new(lane);
-                    let uploaded = upload(&shared, &pending, &names, open).await;
-                    free.lock().push(names.into_inner());
+                    let mut names = free.lock().pop().unwrap_or_default();
+                    let uploaded = upload(&shared, &pending, &mut names, open).await;
+                    free.lock().push(names);
                     Some(uploaded)
                 }
             };
@@ -157,9 +156,10 @@ impl Uploader {
                 Counters::add(&counters.spilled_entries, entries);
                 let mut pending = self.pending.lock();
                 for entry in &uploaded.filled.footer.entries {
+                    let hash = entry.hash();
                     // A newer one may be behind it.
-                    if pending.get(&entry.hash()) == Some(&entry.at) {
-                        pending.remove(&entry.hash());
+                    if pending.get(&hash) == Some(&entry.at) {
+                        pending.remove(&hash);
                     }
                 }
             }
@@ -185,11 +185,11 @@ impl Uploader {
 async fn upload(
     shared: &Arc<Shared>,
     pending: &Pending,
-    names: &Mutex<Names>,
+    names: &mut Names,
     open: OpenSegment,
 ) -> Result<Uploaded, ColdError> {
     let began = Instant::now();
-    let header = names.lock().next(shared, 0);
+    let header = names.next(shared, 0);
     let filled = Arc::new(open.builder.finish(header, &shared.index.marks()));
     // What another lane has, or waits in memory, is not in the index yet.
     let is_replaced = |hash, at| pending.lock().get(&hash).is_some_and(|newest| *newest > at);

@@ -335,23 +335,19 @@ fn is_absence(error: &io::Error) -> bool {
 
 /// Creates a directory and what is missing above it, durably.
 fn create_dirs(dir: &Path) -> io::Result<()> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        create_dirs(parent)?;
+    }
     match fs::create_dir(dir) {
         Ok(()) => sync_parent(dir),
+        // Another process was faster.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
         // It is a file, which an object of this key cannot share its name with.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             Err(io::ErrorKind::NotADirectory.into())
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) else {
-                return Err(error);
-            };
-            create_dirs(parent)?;
-            match fs::create_dir(dir) {
-                Ok(()) => sync_parent(dir),
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-                Err(error) => Err(error),
-            }
         }
         Err(error) => Err(error),
     }

@@ -2,9 +2,10 @@
 //!
 //! Throttling, timeouts and failures of the store are retried
 //! ([`StoreErrorKind::is_retryable`](super::StoreErrorKind::is_retryable)), after a wait with full
-//! jitter, until a deadline for the whole call. All calls share a budget: each retry takes from it
-//! and each answer of a working store gives a part back, so a store that is down gets hardly more
-//! requests than one that works, instead of a multiple of them.
+//! jitter, up to a number of attempts. The deadline of the whole call is the caller's. All calls
+//! share a budget: each retry takes from it and each answer of a working store gives a part back,
+//! so a store that is down gets hardly more requests than one that works, instead of a multiple of
+//! them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,21 +14,16 @@ use std::time::Duration;
 use fonn_base::backoff::Backoff;
 use fonn_base::random::SplitMix64;
 use parking_lot::Mutex;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::sleep;
 
 use super::around::{Answer, Around, Call};
-use super::{ObjectStore, StoreError, StoreErrorKind, StoreFuture};
+use super::{ObjectStore, StoreFuture};
 
-/// How often and how long is retried.
+/// How often is retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryOptions {
     /// The waits between attempts.
     pub backoff: Backoff,
-    /// For a whole call that reads, with its waits. The time that a slow line takes for the bytes
-    /// is added.
-    pub read_deadline: Duration,
-    /// The same for a call that writes, deletes or lists.
-    pub write_deadline: Duration,
     /// Retries that may be spent without any success in between.
     pub budget_max: u32,
     /// Answers of the store that pay for one retry.
@@ -42,9 +38,6 @@ impl Default for RetryOptions {
                 cap: Duration::from_secs(5),
                 attempts_max: 8,
             },
-            // Three times what a request to S3 may take.
-            read_deadline: Duration::from_secs(15),
-            write_deadline: Duration::from_secs(120),
             budget_max: 64,
             answers_per_retry: 8,
         }
@@ -81,14 +74,12 @@ impl RetryStore {
     }
 
     /// The wait before the next attempt, or `None` when there is to be none.
-    fn delay(&self, attempt: u32, deadline: Instant) -> Option<Duration> {
+    fn delay(&self, attempt: u32) -> Option<Duration> {
         let delay = self
             .options
             .backoff
             .delay(attempt, &mut self.random.lock())?;
-        // An attempt that begins at the deadline could not succeed.
-        let is_in_time = Instant::now() + delay < deadline;
-        (is_in_time && self.budget.take()).then_some(delay)
+        self.budget.take().then_some(delay)
     }
 }
 
@@ -99,30 +90,20 @@ impl Around for RetryStore {
 
     fn around<'a, T: Answer>(
         &'a self,
-        call: Call<'a>,
+        _call: Call<'a>,
         start: impl Fn() -> StoreFuture<'a, T> + Send + Sync + 'a,
     ) -> StoreFuture<'a, T> {
         Box::pin(async move {
-            let limit = if call.operation.is_read() {
-                self.options.read_deadline
-            } else {
-                self.options.write_deadline
-            };
-            let deadline = Instant::now() + limit + call.time_of_bytes();
             let mut attempt = 0;
             loop {
-                let result = timeout_at(deadline, start()).await.unwrap_or_else(|_| {
-                    let kind = StoreErrorKind::Timeout;
-                    Err(StoreError::new(call.operation, call.subject, kind))
-                });
-                let error = match result {
+                let error = match start().await {
                     Err(error) if error.is_retryable() => error,
                     answered => {
                         self.budget.give_back();
                         return answered;
                     }
                 };
-                let Some(delay) = self.delay(attempt, deadline) else {
+                let Some(delay) = self.delay(attempt) else {
                     return Err(error);
                 };
                 self.retries.fetch_add(1, Ordering::Relaxed);

@@ -12,7 +12,7 @@ use super::around::{Answer, Around, Call};
 use super::health::BucketHealth;
 use super::{ObjectStore, StoreError, StoreErrorKind, StoreFuture};
 
-/// How long a call may take besides its bytes.
+/// How long a call may take with all of its retries, besides its bytes.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A store whose calls end in time.
@@ -87,11 +87,12 @@ impl Around for WatchedStore {
 mod tests {
     use bytes::Bytes;
     use fonn_base::random::SplitMix64;
-    use tokio::time::sleep;
+    use tokio::time::{Instant, sleep};
 
     use super::*;
+    use crate::store::fault::{Fault, Rule};
     use crate::store::retry::RetryOptions;
-    use crate::store::{Body, MemoryStore, ObjectKey, RetryStore};
+    use crate::store::{Body, FaultStore, MemoryStore, ObjectKey, Operation, RetryStore};
 
     /// A store behind the slowest line that is waited for, which has every object already.
     #[derive(Debug)]
@@ -126,5 +127,31 @@ mod tests {
         let key = ObjectKey::new("a").unwrap();
         let error = store.put(&key, body).await.unwrap_err();
         assert_eq!(error.kind, StoreErrorKind::AlreadyExists, "{error}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_hanging_store_is_left_at_the_deadline() {
+        let faulty = Arc::new(FaultStore::new(Arc::new(MemoryStore::default()), 7));
+        faulty.add(Rule::new(Fault::Hang));
+        let random = SplitMix64::new(1);
+        let retried = RetryStore::new(faulty, RetryOptions::default(), random);
+        let store = WatchedStore::new(Arc::new(retried), Clock::system(), Arc::default());
+        let key = ObjectKey::new("a").unwrap();
+        // An object that is read as a whole has the time of 64 MiB besides.
+        for (operation, deadline) in [
+            (Operation::Head, 30),
+            (Operation::Get, 95),
+            (Operation::Put, 30),
+        ] {
+            let begun = Instant::now();
+            let error = match operation {
+                Operation::Head => store.head(&key).await.map(drop).unwrap_err(),
+                Operation::Get => store.get(&key).await.map(drop).unwrap_err(),
+                _ => store.put(&key, "body".into()).await.unwrap_err(),
+            };
+            let (kind, of) = (error.kind, error.operation);
+            assert_eq!((kind, of), (StoreErrorKind::Timeout, operation));
+            assert_eq!(begun.elapsed().as_secs(), deadline);
+        }
     }
 }

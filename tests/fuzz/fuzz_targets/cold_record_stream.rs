@@ -4,7 +4,7 @@
 #![no_main]
 
 use fonn_codec::Frame;
-use fonn_cold_tier::segment::{Fact, RECORD_HEAD_LEN, Record, RecordLengths, RecordStream, Wanted};
+use fonn_cold_tier::segment::{Fact, RECORD_HEAD_LEN, Record, RecordStream, Wanted};
 use libfuzzer_sys::fuzz_target;
 
 const VALUE_LEN_MAX: usize = 1 << 20;
@@ -14,10 +14,11 @@ fuzz_target!(|input: (bool, u16, Vec<u8>)| {
     if is_sealed {
         seal(&mut bytes);
     }
-    let Ok(lengths) = RecordLengths::peek(&bytes) else {
+    if bytes.len() < RECORD_HEAD_LEN {
         return;
-    };
-    let key = bytes.get(RECORD_HEAD_LEN..RECORD_HEAD_LEN + lengths.key);
+    }
+    let key_len = usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
+    let key = bytes.get(RECORD_HEAD_LEN..RECORD_HEAD_LEN + key_len);
     let key = key.unwrap_or_default().to_vec();
     let whole = Record::decode(&bytes).ok();
     let wanted = Wanted {

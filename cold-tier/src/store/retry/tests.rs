@@ -1,6 +1,8 @@
+use tokio::time::Instant;
+
 use super::*;
 use crate::store::fault::{Fault, Rule};
-use crate::store::{FaultStore, MemoryStore, ObjectKey, Operation, suite};
+use crate::store::{FaultStore, MemoryStore, ObjectKey, StoreErrorKind, suite};
 
 const OPTIONS: RetryOptions = RetryOptions {
     backoff: Backoff {
@@ -8,8 +10,6 @@ const OPTIONS: RetryOptions = RetryOptions {
         cap: Duration::from_secs(1),
         attempts_max: 5,
     },
-    read_deadline: Duration::from_secs(2),
-    write_deadline: Duration::from_secs(60),
     budget_max: 100,
     answers_per_retry: 2,
 };
@@ -72,49 +72,6 @@ async fn it_gives_up_after_the_attempts_and_keeps_the_last_error() {
     assert_eq!(error.kind, StoreErrorKind::Throttled);
     assert_eq!(faulty.injected(), 6);
     assert_eq!(retries(&store), 5);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_hanging_store_is_left_at_the_deadline() {
-    let (faulty, store) = stores(OPTIONS);
-    faulty.add(Rule::new(Fault::Hang));
-    // An object that is read as a whole has the time of 64 MiB besides.
-    for (operation, deadline) in [
-        (Operation::Head, 2),
-        (Operation::Get, 67),
-        (Operation::Put, 60),
-    ] {
-        let begun = Instant::now();
-        let error = match operation {
-            Operation::Head => store.head(&key()).await.map(drop).unwrap_err(),
-            Operation::Get => store.get(&key()).await.map(drop).unwrap_err(),
-            _ => store.put(&key(), "body".into()).await.unwrap_err(),
-        };
-        assert_eq!(
-            (error.kind, error.operation),
-            (StoreErrorKind::Timeout, operation)
-        );
-        assert_eq!(begun.elapsed().as_secs(), deadline);
-    }
-    assert_eq!(retries(&store), 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn waits_end_before_the_deadline() {
-    let options = RetryOptions {
-        backoff: Backoff {
-            attempts_max: u32::MAX,
-            ..OPTIONS.backoff
-        },
-        ..OPTIONS
-    };
-    let (faulty, store) = stores(options);
-    faulty.add(Rule::new(Fault::Error(StoreErrorKind::Unavailable)));
-    let begun = Instant::now();
-    let error = store.head(&key()).await.unwrap_err();
-    assert_eq!(error.kind, StoreErrorKind::Unavailable);
-    assert!(begun.elapsed() < options.read_deadline);
-    assert!(retries(&store) > 3);
 }
 
 #[tokio::test(start_paused = true)]
