@@ -196,7 +196,7 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
     engine.start_cold(&cold_tasks);
     let cluster_tasks = Tasks::new();
     let tls = security.members_tls();
-    let services = admin_api.at_member()?;
+    let services = admin_api.at_member();
     let mut cluster = None;
     if let Some(mut options) = cluster_options(&config, &names)? {
         options.version = release.version.clone();
@@ -245,7 +245,6 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
             .unwrap_or_default(),
         is_open: config.common.insecure,
         version: release.peer_version,
-        ..Identity::default()
     };
     let (live, mut changes) = LiveSettings::new();
     let shared = Shared::with_tuning(

@@ -43,6 +43,7 @@ use fonn_base::hlc::VersionRange;
 use fonn_base::tasks::Tasks;
 use fonn_disk_tier::Mark;
 use fonn_forward::{Forwarder, Target, Topology};
+use fonn_membership::Belonging;
 use fonn_proto::{Command, Failure, Outcome};
 use fonn_replication::{
     Command as CoreCommand, Core, Epoch, Event as CoreEvent, MemberId, Page, Reply, RequestId,
@@ -94,6 +95,7 @@ type Entry = Arc<Written>;
 pub struct Replication {
     /// The name of this member.
     own: String,
+    belonging: Belonging,
     forwarder: Forwarder,
     clock: Clock,
     /// How long a write waits for the other owners: longer than it takes until a member that
@@ -143,7 +145,7 @@ impl Replication {
     /// The part of the member `own`, which sends to others through `forwarder`. Without a topology
     /// it owns nothing.
     fn new(
-        own: &str,
+        (own, belonging): (&str, Belonging),
         forwarder: Forwarder,
         owners_wait: Duration,
         clock: Clock,
@@ -151,6 +153,7 @@ impl Replication {
     ) -> Self {
         Self {
             own: own.to_owned(),
+            belonging,
             forwarder,
             clock,
             owners_wait,
@@ -170,6 +173,12 @@ impl Replication {
             group,
             events: Events::default(),
         }
+    }
+
+    /// The id of the cluster; 0 before this member has joined one.
+    #[must_use]
+    pub fn cluster(&self) -> u64 {
+        self.belonging.cluster()
     }
 
     /// The epoch by which requests are admitted; 0 before the first.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use fonn_auth::Authenticator;
 use fonn_base::entry::Space;
 use fonn_forward::{Again, Came};
-use fonn_proto::peer::hello::{Hello, Rejection};
+use fonn_proto::peer::hello::{Hello, Rejection, cluster_text};
 use fonn_proto::peer::{Reply, Request};
 use fonn_proto::request::ServerOutcome;
 use fonn_proto::{
@@ -28,6 +28,7 @@ use crate::replication::{Flush, Later, PageAnswer, Replication};
 use crate::stats::Counter;
 use fonn_membership::view::Views;
 
+pub(crate) use self::live::RefusedSetting;
 pub use self::live::{LiveSettings, SettingsChange};
 pub use self::peer::Identity;
 
@@ -118,16 +119,8 @@ impl Budget for Engine {
         self.inflight_max()
     }
 
-    fn reserved(&self) -> usize {
-        self.inflight()
-    }
-
-    fn reserve(&self, bytes: usize, reserved_max: usize) -> bool {
-        self.reserve_inflight(bytes, reserved_max).is_ok()
-    }
-
-    fn release(&self, bytes: usize) {
-        self.release_inflight(bytes);
+    fn try_hold(&self, bytes: usize) -> bool {
+        self.try_receive(bytes)
     }
 
     fn hold(&self, bytes: usize) {
@@ -240,7 +233,9 @@ impl Service for Tiers {
     }
 
     fn greet(&self, _: &Hello, from: &str) -> (Hello, Result<(), Rejection>) {
-        peer::greet(&self.identity, self.engine.value_len_max(), from)
+        let cluster = self.replication.as_ref().map_or(0, |it| it.cluster());
+        let cluster = cluster_text(cluster);
+        peer::greet(&self.identity, &cluster, self.engine.value_len_max(), from)
     }
 
     fn epoch(&self) -> u64 {

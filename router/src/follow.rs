@@ -239,7 +239,7 @@ impl Follower {
 pub fn topology(map: &v1::ClusterMap) -> Result<Topology, TopologyError> {
     let members = map.members.iter().map(Into::into).collect();
     let owners = rows::decode(&map.owners)?;
-    Topology::new(map.epoch, members, owners)
+    Ok(Topology::new(map.epoch, members, owners)?.of_cluster(map.cluster))
 }
 
 #[cfg(test)]

@@ -48,6 +48,7 @@ pub enum TopologyError {
 /// A checked map of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {
+    cluster: u64,
     epoch: u64,
     members: Vec<Member>,
     owners: Vec<Option<Owners>>,
@@ -72,10 +73,23 @@ impl Topology {
             }
         }
         Ok(Self {
+            cluster: 0,
             epoch,
             members,
             owners,
         })
+    }
+
+    /// The same, of the cluster with that id.
+    #[must_use]
+    pub fn of_cluster(self, cluster: u64) -> Self {
+        Self { cluster, ..self }
+    }
+
+    /// The cluster's id; 0 if it is not known.
+    #[must_use]
+    pub fn cluster(&self) -> u64 {
+        self.cluster
     }
 
     /// The number of the map; a later map has a higher one.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fonn_proto::member::Member;
+use fonn_proto::peer::hello::cluster_text;
 use fonn_rpc::{Client, Options, PeerMetrics};
 
 use super::map::Map;
@@ -166,6 +167,8 @@ impl Upstreams {
             None => {
                 let options = Options {
                     address: member.client_address.clone(),
+                    // Another cluster's member may have the address by now.
+                    cluster: cluster_text(topology.cluster()),
                     ..self.options.clone()
                 };
                 let client = Client::start(options, self.metrics.stats());

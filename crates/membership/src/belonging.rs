@@ -11,7 +11,7 @@ use super::types::RaftId;
 
 /// Raft id and cluster; clones are the same.
 #[derive(Clone, Debug)]
-pub(super) struct Belonging {
+pub struct Belonging {
     raft_id: RaftId,
     cluster: Arc<AtomicU64>,
 }
@@ -29,7 +29,8 @@ impl Belonging {
     }
 
     /// The cluster; 0 for none yet.
-    pub(super) fn cluster(&self) -> u64 {
+    #[must_use]
+    pub fn cluster(&self) -> u64 {
         self.cluster.load(Ordering::Acquire)
     }
 

@@ -96,6 +96,7 @@ use state::{Change, State};
 use state_machine::StateMachine;
 use types::{Raft, RaftId};
 
+pub use belonging::Belonging;
 pub use file_error::FileError;
 
 /// Entries behind the last snapshot when the next is made.
@@ -274,8 +275,6 @@ impl From<ChangeError> for tonic::Status {
 pub struct Status {
     /// The cluster; 0 before it belongs to one.
     pub cluster: u64,
-    /// The epoch of its map.
-    pub epoch: u64,
     /// The term of raft.
     pub term: u64,
     /// The name of the leader it follows, if there is one that it heard a moment ago.
@@ -399,6 +398,12 @@ impl Cluster {
         &self.participant.info.id
     }
 
+    /// The cluster that it belongs to, as it is known at any time.
+    #[must_use]
+    pub fn belonging(&self) -> Belonging {
+        self.participant.identity.belonging().clone()
+    }
+
     /// Its raft id.
     #[must_use]
     pub fn raft_id(&self) -> RaftId {
@@ -495,7 +500,6 @@ impl Cluster {
         let leader_silence = participant.heard(&metrics).elapsed();
         Status {
             cluster: participant.identity.belonging().cluster(),
-            epoch: state.epoch,
             term: metrics.current_term,
             // raft forgets its leader when another term begins, and there is none without a
             // majority.

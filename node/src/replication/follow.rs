@@ -63,7 +63,7 @@ pub fn start(
     let owners_wait = 2 * cluster.down_after();
     let forwarder = Forwarder::new(upstreams.of_member(own), 2 * owners_wait);
     let replication = Replication::new(
-        own,
+        (own, cluster.belonging()),
         forwarder,
         owners_wait,
         clock,
@@ -182,7 +182,7 @@ impl Driver {
             self.do_task(task).await;
         }
         let topology = match Topology::new(map.epoch, map.members, map.owners) {
-            Ok(topology) => topology,
+            Ok(topology) => topology.of_cluster(map.cluster),
             Err(error) => {
                 tracing::error!(%error, epoch = map.epoch, "the map of the cluster is not applied");
                 return;

@@ -17,8 +17,6 @@ pub(super) const PAGE_LEN_MAX: usize = 4 << 20;
 pub struct Identity {
     /// Its name.
     pub name: String,
-    /// The id of its cluster; empty if it belongs to none.
-    pub cluster: String,
     /// Whether members may speak to it from other machines without a certificate.
     pub is_open: bool,
     /// The newest version of the protocol that it says it speaks.
@@ -29,16 +27,17 @@ impl Default for Identity {
     fn default() -> Self {
         Self {
             name: String::new(),
-            cluster: String::new(),
             is_open: false,
             version: peer::VERSION,
         }
     }
 }
 
-/// Answers a hello. Without `--insecure`, members on the same machine are let in alone.
+/// Answers a hello, as a member of `cluster` (its id; empty without one). Without `--insecure`,
+/// members on the same machine are let in alone.
 pub(super) fn greet(
     identity: &Identity,
+    cluster: &str,
     value_len_max: usize,
     from: &str,
 ) -> (Hello, Result<(), Rejection>) {
@@ -46,7 +45,7 @@ pub(super) fn greet(
     let body_len_max = u32::try_from(body_len_max).unwrap_or(u32::MAX);
     let hello = Hello {
         version: identity.version,
-        ..Hello::new(&identity.name, &identity.cluster, body_len_max)
+        ..Hello::new(&identity.name, cluster, body_len_max)
     };
     let is_near = match from.parse::<SocketAddr>() {
         Ok(address) => address.ip().to_canonical().is_loopback(),

@@ -56,9 +56,6 @@ pub enum Rejection {
     /// It may not speak this protocol here.
     #[error("the other side takes peers from loopback, with --insecure or with mutual TLS alone")]
     NotAllowed,
-    /// It takes no connections now.
-    #[error("the other side is stopping or has too many connections")]
-    Unavailable,
     /// A reason of a newer version.
     #[error(
         "the other side refused for a reason with number {0}, which this version does not know"
@@ -72,7 +69,6 @@ impl Rejection {
             Self::Version => 1,
             Self::Cluster => 2,
             Self::NotAllowed => 3,
-            Self::Unavailable => 4,
             Self::Other(code) => code,
         }
     }
@@ -82,7 +78,6 @@ impl Rejection {
             1 => Self::Version,
             2 => Self::Cluster,
             3 => Self::NotAllowed,
-            4 => Self::Unavailable,
             other => Self::Other(other),
         }
     }
@@ -116,6 +111,15 @@ pub enum Step {
         /// Its length.
         len: usize,
     },
+}
+
+/// The text of a cluster's id; empty for 0, which is no cluster.
+#[must_use]
+pub fn cluster_text(id: u64) -> String {
+    match id {
+        0 => String::new(),
+        id => format!("{id:x}"),
+    }
 }
 
 impl Hello {
@@ -199,11 +203,9 @@ impl Hello {
     /// The version that both sides speak.
     ///
     /// # Errors
-    /// If they are of different clusters, or there is no such version. A side without a cluster's
-    /// id talks to every other.
+    /// If they are of different clusters, or one is of none, or there is no such version.
     pub fn agree(&self, other: &Self) -> Result<u16, Rejection> {
-        let knows_clusters = !self.cluster.is_empty() && !other.cluster.is_empty();
-        if knows_clusters && self.cluster != other.cluster {
+        if self.cluster != other.cluster {
             return Err(Rejection::Cluster);
         }
         let version = self.version.min(other.version);

@@ -1,10 +1,17 @@
 //! What routers tell Redis Cluster clients.
 
+use std::time::{Duration, Instant};
+
 use anyhow::{Result, ensure};
 
 use fonn_tests::client::{RespClient, RespReply};
 use fonn_tests::cluster::Cluster;
+use fonn_tests::node::NodeOptions;
+use fonn_tests::process::free_address;
 use fonn_tests::router::FonnRouter;
+
+/// Within this a member that is alone has formed its cluster.
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// First slot, last slot and port of each range that a router tells.
 fn ranges(router: &FonnRouter) -> Result<Vec<(i64, i64, i64)>> {
@@ -50,6 +57,32 @@ fn each_router_owns_all_slots_for_its_clients_and_serves_what_others_stored() ->
     ensure!(id(&routers[0])? != before);
     routers[1].start_again()?;
     ensure!(id(&routers[1])? == before);
+    Ok(())
+}
+
+#[test]
+fn a_router_asks_no_member_of_another_cluster_at_an_address_that_it_knows() -> Result<()> {
+    let mut cluster = Cluster::form(1, None)?;
+    let router = cluster.router()?;
+    let mut client = RespClient::connect(router.addr())?;
+    client.command("SET first 1")?.ok()?;
+    cluster.nodes[0].kill9()?;
+    // The founder of another cluster has the address for clients now.
+    let other = NodeOptions::new()
+        .flag("--node-id", "another")
+        .flag("--cluster-listen", free_address()?.to_string())
+        .flag("--bootstrap", "true")
+        .start_at(cluster.nodes[0].addr())?;
+    let mut direct = other.resp()?;
+    let begun = Instant::now();
+    while direct.command("SET own 2")?.ok().is_err() {
+        ensure!(begun.elapsed() < LIMIT, "the other cluster does not serve");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // The router tries for as long as it takes until a member is known to be down.
+    let reply = client.command("SET key value")?;
+    ensure!(reply.ok().is_err(), "the other cluster took it");
+    ensure!(direct.command("GET key")?.bulk()?.is_none());
     Ok(())
 }
 

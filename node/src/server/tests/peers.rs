@@ -152,7 +152,7 @@ async fn a_node_without_a_cluster_takes_no_entries_and_gives_away_no_slots() {
 #[test]
 fn members_on_other_machines_are_let_in_if_the_node_is_open() {
     let closed = Identity::default();
-    let verdict = |from: &str| super::super::peer::greet(&closed, 1, from).1;
+    let verdict = |from: &str| super::super::peer::greet(&closed, "", 1, from).1;
     for near in ["127.0.0.1:5", "[::1]:5", "[::ffff:127.0.0.1]:5", "unix"] {
         assert_eq!(verdict(near), Ok(()), "{near}");
     }
@@ -164,7 +164,8 @@ fn members_on_other_machines_are_let_in_if_the_node_is_open() {
         is_open: true,
         ..Identity::default()
     };
-    let (hello, verdict) = super::super::peer::greet(&open, 1, "10.0.0.1:5");
+    let (hello, verdict) = super::super::peer::greet(&open, "7", 1, "10.0.0.1:5");
     assert_eq!(verdict, Ok(()));
     assert_eq!((hello.name.as_str(), hello.version), ("node", open.version));
+    assert_eq!(hello.cluster, "7");
 }

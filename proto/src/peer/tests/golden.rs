@@ -354,7 +354,6 @@ fn every_frame_has_the_bytes_that_it_always_had() {
         ("version", Err(Rejection::Version)),
         ("cluster", Err(Rejection::Cluster)),
         ("not-allowed", Err(Rejection::NotAllowed)),
-        ("unavailable", Err(Rejection::Unavailable)),
     ] {
         let mut out = Out::new();
         Hello::new("node-1", "cluster", 1 << 20).encode(verdict, &mut out);

@@ -32,7 +32,6 @@ proptest! {
             1 => Err(Rejection::Version),
             2 => Err(Rejection::Cluster),
             3 => Err(Rejection::NotAllowed),
-            4 => Err(Rejection::Unavailable),
             other => Err(Rejection::Other(other)),
         };
         let mut bytes = encoded(&hello, verdict);
@@ -71,15 +70,18 @@ fn another_protocol_is_no_hello() {
 #[test]
 fn both_speak_the_newest_version_that_both_know() {
     assert_eq!(hello("c", 1..=3).agree(&hello("c", 2..=9)), Ok(3));
-    assert_eq!(hello("c", 1..=1).agree(&hello("", 1..=2)), Ok(1));
+    assert_eq!(hello("", 1..=1).agree(&hello("", 1..=2)), Ok(1));
     assert_eq!(
         hello("c", 1..=2).agree(&hello("c", 3..=4)),
         Err(Rejection::Version)
     );
-    assert_eq!(
-        hello("c", 1..=2).agree(&hello("d", 1..=2)),
-        Err(Rejection::Cluster)
-    );
+    // A member that is in no cluster yet is not asked either, nor a node that is alone.
+    for other in ["d", ""] {
+        assert_eq!(
+            hello("c", 1..=2).agree(&hello(other, 1..=2)),
+            Err(Rejection::Cluster)
+        );
+    }
 }
 
 #[test]
