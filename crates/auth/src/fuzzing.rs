@@ -3,13 +3,12 @@
 //! Each function takes what a client presents, and returns whether the invariant of the parser
 //! holds.
 
-use std::fmt::Write as _;
 use std::sync::LazyLock;
 
 use ring::hmac;
 
 use crate::signed::{self, KEY_LEN, SigningKey, Statement};
-use crate::token::Expiry;
+use crate::token::{Expiry, push_hex};
 
 const SECRET: [u8; KEY_LEN] = [7; KEY_LEN];
 
@@ -19,10 +18,7 @@ static KEYS: LazyLock<[SigningKey; 2]> =
 /// The token of bytes, its signature included.
 fn token(bytes: &[u8]) -> String {
     let mut text = "fonnx_".to_owned();
-    for byte in bytes {
-        // A string takes everything.
-        let _ = write!(text, "{byte:02x}");
-    }
+    push_hex(&mut text, bytes);
     text
 }
 

@@ -17,9 +17,7 @@ pub const ROLES: &[(&str, Role)] = &[
     ("fonn.v1.Admin/ListNamespaces", Read),
     // It reads disk and bucket as fast as it may, which costs, and concerns all namespaces.
     ("fonn.v1.Admin/Warm", Admin),
-    ("fonn.v1.Admin/GetCodecs", Read),
     ("fonn.v1.Admin/SetCodec", Admin),
-    ("fonn.v1.Cold/Status", Read),
     // It writes to the bucket and costs requests.
     ("fonn.v1.Cold/Doctor", Admin),
     ("fonn.v1.Cold/ListSegments", Read),

@@ -18,7 +18,7 @@
 //!
 //! Invariant: neither a token nor a key is in a `Debug` text or an error.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 use fonn_proto::overlay::OVERLAY_ID_LEN;
 use ring::digest::{SHA256, digest};
@@ -26,7 +26,7 @@ use ring::hmac;
 use zeroize::Zeroizing;
 
 use super::placeholders::OverlayId;
-use super::token::Expiry;
+use super::token::{Expiry, push_hex};
 
 /// How each token begins, so that scanners of repositories and logs find one.
 const PREFIX: &str = "fonnx_";
@@ -127,10 +127,7 @@ pub(super) fn sign(key: &SigningKey, statement: &Statement) -> Option<String> {
     let tag = hmac::sign(&key.key, &bytes);
     bytes.extend_from_slice(tag.as_ref());
     let mut text = PREFIX.to_owned();
-    for byte in bytes {
-        // A string takes everything.
-        let _ = write!(text, "{byte:02x}");
-    }
+    push_hex(&mut text, &bytes);
     Some(text)
 }
 

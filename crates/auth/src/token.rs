@@ -142,7 +142,8 @@ impl TokenHash {
     }
 }
 
-fn push_hex(text: &mut String, bytes: &[u8]) {
+/// Appends the lower-case hex digits of bytes.
+pub(super) fn push_hex(text: &mut String, bytes: &[u8]) {
     for byte in bytes {
         // A string takes everything.
         let _ = write!(text, "{byte:02x}");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fonn_auth::{ExchangeError, ExchangedToken, OidcIssuer};
-use fonn_oidc::{Issuer, KeySource, Rejection};
+use fonn_oidc::{Issuer, Rejection};
 use hyper::StatusCode;
 use hyper::header::{CACHE_CONTROL, HeaderValue};
 
@@ -174,10 +174,7 @@ pub(crate) fn issuer(known: &OidcIssuer) -> (Arc<str>, Issuer) {
     let issuer = Issuer {
         url: known.url.clone(),
         audiences: known.audiences.clone(),
-        keys: match &known.jwks {
-            Some(path) => KeySource::File(path.clone()),
-            None => KeySource::Discovery,
-        },
+        jwks: known.jwks.clone(),
         ca: known.ca.clone(),
     };
     (Arc::clone(&known.name), issuer)

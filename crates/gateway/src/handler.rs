@@ -22,7 +22,6 @@ use fonn_auth::{Security, Source};
 use fonn_base::metrics::Metrics;
 use fonn_oidc::Verifier;
 use fonn_server::{Scope, Strangers, StrangersMax};
-use http_body::Body;
 use hyper::header::{CONTENT_LENGTH, HeaderValue, USER_AGENT};
 use hyper::{HeaderMap, Request, Response, StatusCode};
 use tokio::sync::Semaphore;
@@ -34,7 +33,7 @@ use crate::life::{Active, Life, Times};
 use crate::metrics::{Figures, LostRead};
 use crate::outstanding::{Counted, Outstanding, Reader};
 use crate::payload::Payload;
-use crate::receive::Terms;
+use crate::receive::{RequestBody, Terms};
 use crate::route::{self, Dialect, Route, RouteError};
 use crate::server::wide_places;
 use crate::store::Store;
@@ -217,15 +216,12 @@ impl<S: Store> Front<S> {
     }
 
     /// Answers a request of a connection.
-    pub(crate) async fn answer<B>(
+    pub(crate) async fn answer<B: RequestBody>(
         &self,
         request: Request<B>,
         peer: Peer,
         life: &Arc<Life>,
-    ) -> Response<Payload<S>>
-    where
-        B: Body<Data: Send> + Unpin + Send,
-    {
+    ) -> Response<Payload<S>> {
         if remote::is_call(&request) {
             return self.answer_call(request, peer, life).await;
         }
@@ -288,15 +284,12 @@ impl<S: Store> Front<S> {
     }
 
     /// The answer, and whether the body of the request was read.
-    async fn respond<B>(
+    async fn respond<B: RequestBody>(
         &self,
         request: Request<B>,
         routed: Result<route::Route, RouteError>,
         call: Call<'_>,
-    ) -> (Answer, bool)
-    where
-        B: Body<Data: Send> + Unpin + Send,
-    {
+    ) -> (Answer, bool) {
         if let Some(refused) = self.refuses_origin(&request, call.peer) {
             return (refused, false);
         }

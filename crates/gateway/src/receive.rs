@@ -37,6 +37,11 @@ pub(crate) enum ReceiveError {
     Broken,
 }
 
+/// The body of a request.
+pub(crate) trait RequestBody: Body<Data: Send> + Unpin + Send {}
+
+impl<B: Body<Data: Send> + Unpin + Send> RequestBody for B {}
+
 /// How a body is received.
 #[derive(Clone, Copy)]
 pub(crate) struct Terms<'r, S> {
@@ -134,14 +139,11 @@ impl<'r, S: Store> Terms<'r, S> {
     ///
     /// # Errors
     /// [`ReceiveError`]. If the body is known to be too long, nothing of it is read.
-    pub(crate) async fn receive<B>(
+    pub(crate) async fn receive<B: RequestBody>(
         self,
         mut body: B,
         digested: Digested,
-    ) -> Result<Received<'r, S>, ReceiveError>
-    where
-        B: Body<Data: Send> + Unpin + Send,
-    {
+    ) -> Result<Received<'r, S>, ReceiveError> {
         let len_max = self.len_max;
         let whole = Self {
             long_len_max: 0,
@@ -157,14 +159,11 @@ impl<'r, S: Store> Terms<'r, S> {
     ///
     /// # Errors
     /// As [`Terms::receive`].
-    pub(crate) async fn receive_from<B>(
+    pub(crate) async fn receive_from<B: RequestBody>(
         &self,
         body: &mut B,
         digested: Digested,
-    ) -> Result<Receipt<'r, S>, ReceiveError>
-    where
-        B: Body<Data: Send> + Unpin + Send,
-    {
+    ) -> Result<Receipt<'r, S>, ReceiveError> {
         let len_max = self.len_max;
         let too_long = ReceiveError::TooLong { len_max };
         let expected = body.size_hint().exact();
@@ -244,14 +243,11 @@ impl<'r, S: Store> Terms<'r, S> {
     }
 
     /// The next bytes of the body; `None` at its end.
-    pub(crate) async fn next<B>(
+    pub(crate) async fn next<B: RequestBody>(
         &self,
         body: &mut B,
         pace: &mut Pace,
-    ) -> Result<Option<B::Data>, ReceiveError>
-    where
-        B: Body<Data: Send> + Unpin + Send,
-    {
+    ) -> Result<Option<B::Data>, ReceiveError> {
         let begun = Instant::now();
         loop {
             let look = Instant::now();

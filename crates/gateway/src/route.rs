@@ -220,7 +220,12 @@ pub fn route(method: &str, path: &str, query: Option<&str>) -> Result<Route, Rou
     let key = match team {
         Some(team) => {
             let hash = key.strip_prefix(TURBOREPO).unwrap_or(&key);
-            [TURBOREPO, team.as_slice(), b"/", hash].concat()
+            let key = [TURBOREPO, team.as_slice(), b"/", hash].concat();
+            // Bazel's values are verified, and these are not: `cas` is no team.
+            if dialect_of(&key) != Dialect::Generic {
+                return Err(RouteError::Path("the team makes it a path of Bazel"));
+            }
+            key
         }
         None => key,
     };

@@ -18,8 +18,8 @@ use serde::Deserialize;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
+use crate::issuer::Issuer;
 use crate::keys::KeySet;
-use crate::verifier::{Issuer, KeySource};
 
 /// Longest document in bytes.
 pub const DOCUMENT_LEN_MAX: usize = 256 << 10;
@@ -115,13 +115,13 @@ pub(crate) async fn keys(issuer: &Issuer) -> Result<KeySet, FetchError> {
 }
 
 async fn fetch_keys(issuer: &Issuer) -> Result<KeySet, FetchError> {
-    let (from, document) = match &issuer.keys {
-        KeySource::File(path) => (path.display().to_string(), read(path.clone()).await?),
-        KeySource::Discovery => {
-            let client = Client::new(&issuer.url, issuer.ca.clone()).await?;
+    let (from, document) = match &issuer.jwks {
+        Some(path) => (path.display().to_string(), read(path.clone()).await?),
+        None => {
+            let tls = connector(issuer).await?;
             let base = issuer.url.trim_end_matches('/');
             let url = format!("{base}/.well-known/openid-configuration");
-            let document = client.get(&url).await?;
+            let document = get(&url, tls.as_ref()).await?;
             let configuration: Configuration =
                 serde_json::from_slice(&document).map_err(|_| FetchError::Document {
                     from: url.clone(),
@@ -130,7 +130,7 @@ async fn fetch_keys(issuer: &Issuer) -> Result<KeySet, FetchError> {
             if configuration.issuer != issuer.url {
                 return Err(FetchError::OtherIssuer { url });
             }
-            let document = client.get(&configuration.jwks_uri).await?;
+            let document = get(&configuration.jwks_uri, tls.as_ref()).await?;
             (configuration.jwks_uri, document)
         }
     };
@@ -160,55 +160,48 @@ async fn read(path: PathBuf) -> Result<Bytes, FetchError> {
     }
 }
 
-/// Fetches documents of one issuer.
-struct Client {
-    /// None for an issuer on this machine that is fetched without TLS.
-    tls: Option<TlsConnector>,
+/// How an issuer is called; None for one on this machine that is fetched without TLS.
+async fn connector(issuer: &Issuer) -> Result<Option<TlsConnector>, FetchError> {
+    if !issuer.url.starts_with("https:") {
+        return Ok(None);
+    }
+    let ca = issuer.ca.clone();
+    let config = tokio::task::spawn_blocking(move || trusting(ca.as_deref())).await;
+    let config = config.map_err(|_| FetchError::Authorities)?;
+    let config = config.map_err(|NoAuthority| FetchError::Authorities)?;
+    Ok(Some(TlsConnector::from(Arc::new(config))))
 }
 
-impl Client {
-    async fn new(issuer: &str, ca: Option<PathBuf>) -> Result<Self, FetchError> {
-        if !issuer.starts_with("https:") {
-            return Ok(Self { tls: None });
-        }
-        let config = tokio::task::spawn_blocking(move || trusting(ca.as_deref())).await;
-        let config = config.map_err(|_| FetchError::Authorities)?;
-        let config = config.map_err(|NoAuthority| FetchError::Authorities)?;
-        Ok(Self {
-            tls: Some(TlsConnector::from(Arc::new(config))),
-        })
-    }
-
-    async fn get(&self, url: &str) -> Result<Bytes, FetchError> {
-        let refused = || FetchError::Url {
+/// Fetches a document of an issuer.
+async fn get(url: &str, tls: Option<&TlsConnector>) -> Result<Bytes, FetchError> {
+    let refused = || FetchError::Url {
+        url: url.to_owned(),
+    };
+    let uri: Uri = url.parse().map_err(|_| refused())?;
+    let host = uri.host().ok_or_else(refused)?;
+    let name = host.trim_start_matches('[').trim_end_matches(']');
+    let is_local = name == "localhost"
+        || name
+            .parse()
+            .is_ok_and(|it: std::net::IpAddr| it.is_loopback());
+    let default_port = match (uri.scheme_str(), tls) {
+        (Some("https"), Some(_)) => 443,
+        (Some("http"), None) if is_local => 80,
+        _ => return Err(refused()),
+    };
+    let port = uri.port_u16().unwrap_or(default_port);
+    let connection = Connection::open(host, port, tls).await;
+    match connection {
+        Ok(connection) => exchange(connection, &uri, url).await,
+        Err(ConnectError::Host(_)) => Err(refused()),
+        Err(ConnectError::Stream(error)) => Err(FetchError::Connect {
             url: url.to_owned(),
-        };
-        let uri: Uri = url.parse().map_err(|_| refused())?;
-        let host = uri.host().ok_or_else(refused)?;
-        let name = host.trim_start_matches('[').trim_end_matches(']');
-        let is_local = name == "localhost"
-            || name
-                .parse()
-                .is_ok_and(|it: std::net::IpAddr| it.is_loopback());
-        let default_port = match (uri.scheme_str(), &self.tls) {
-            (Some("https"), Some(_)) => 443,
-            (Some("http"), None) if is_local => 80,
-            _ => return Err(refused()),
-        };
-        let port = uri.port_u16().unwrap_or(default_port);
-        let connection = Connection::open(host, port, self.tls.as_ref()).await;
-        match connection {
-            Ok(connection) => exchange(connection, &uri, url).await,
-            Err(ConnectError::Host(_)) => Err(refused()),
-            Err(ConnectError::Stream(error)) => Err(FetchError::Connect {
-                url: url.to_owned(),
-                why: error.to_string(),
-            }),
-            Err(ConnectError::Http(error)) => Err(FetchError::Answer {
-                url: url.to_owned(),
-                why: error.to_string(),
-            }),
-        }
+            why: error.to_string(),
+        }),
+        Err(ConnectError::Http(error)) => Err(FetchError::Answer {
+            url: url.to_owned(),
+            why: error.to_string(),
+        }),
     }
 }
 

@@ -9,8 +9,9 @@ use std::sync::LazyLock;
 use serde_json::{Map, Value};
 
 use crate::claims::Claims;
+use crate::issuer::Issuer;
 use crate::keys::{KEYS_MAX, KeySet, Named};
-use crate::token::{Presented, TOKEN_LEN_MAX, Terms};
+use crate::token::{Presented, TOKEN_LEN_MAX};
 
 /// Public keys of RFC 8037 (appendix A.2) and RFC 7517 (appendix A.1), without an id.
 const KEYS: &str = r#"{"keys":[
@@ -27,13 +28,14 @@ pub fn token_is_not_believed(text: &str) -> bool {
     let Ok(presented) = Presented::read(text) else {
         return true;
     };
-    let audiences = ["audience".to_owned()];
-    let terms = Terms {
-        issuer: presented.issuer(),
-        audiences: &audiences,
+    let issuer = Issuer {
+        url: presented.issuer().to_owned(),
+        audiences: vec!["audience".to_owned()],
+        jwks: None,
+        ca: None,
     };
     let believed = match KNOWN.named(None, presented.algorithm) {
-        Named::Key(key) => presented.verify(key, terms).is_ok(),
+        Named::Key(key) => presented.verify(key, &issuer).is_ok(),
         _ => false,
     };
     text.len() <= TOKEN_LEN_MAX && !believed

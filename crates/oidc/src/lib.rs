@@ -20,6 +20,7 @@ mod claims;
 mod fetch;
 #[doc(hidden)]
 pub mod fuzzing;
+mod issuer;
 mod keys;
 mod signature;
 #[cfg(test)]
@@ -29,6 +30,6 @@ mod verifier;
 
 pub use self::claims::Claims;
 pub use self::fetch::{DOCUMENT_LEN_MAX, FetchError};
-pub use self::keys::KeySet;
-pub use self::token::{Presented, Rejection, TOKEN_LEN_MAX, Terms};
-pub use self::verifier::{FETCH_INTERVAL, Issuer, KeySource, Verifier};
+pub use self::issuer::Issuer;
+pub use self::token::{Presented, Rejection, TOKEN_LEN_MAX};
+pub use self::verifier::{FETCH_INTERVAL, Verifier};

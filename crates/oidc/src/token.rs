@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::claims::Claims;
 use crate::fetch::FetchError;
+use crate::issuer::Issuer;
 use crate::keys::{Key, is_accepted};
 use crate::signature;
 
@@ -52,15 +53,6 @@ pub enum Rejection {
     Keys(FetchError),
 }
 
-/// What a token has to say to be believed.
-#[derive(Clone, Copy, Debug)]
-pub struct Terms<'t> {
-    /// Its issuer.
-    pub issuer: &'t str,
-    /// Its audience: one of these.
-    pub audiences: &'t [String],
-}
-
 /// A token that was presented and can be read. Nothing of it is believed yet.
 pub struct Presented<'t> {
     text: &'t str,
@@ -99,8 +91,8 @@ impl<'t> Presented<'t> {
         &self.issuer
     }
 
-    /// Verifies the token by a key.
-    pub(crate) fn verify(&self, key: &Key, terms: Terms<'_>) -> Result<Claims, Rejection> {
+    /// Verifies the token by a key of the issuer, of whose audiences it has to name one.
+    pub(crate) fn verify(&self, key: &Key, issuer: &Issuer) -> Result<Claims, Rejection> {
         if key.algorithm != self.algorithm {
             return Err(Rejection::KeyMismatch);
         }
@@ -108,8 +100,8 @@ impl<'t> Presented<'t> {
         validation.leeway = LEEWAY_S;
         validation.validate_nbf = true;
         validation.set_required_spec_claims(&["exp", "iss", "aud"]);
-        validation.set_issuer(&[terms.issuer]);
-        validation.set_audience(terms.audiences);
+        validation.set_issuer(&[&issuer.url]);
+        validation.set_audience(&issuer.audiences);
         signature::install();
         let decoded =
             jsonwebtoken::decode::<Map<String, Value>>(self.text, &key.decoding, &validation);

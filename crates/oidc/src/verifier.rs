@@ -1,7 +1,6 @@
 //! Keeps the keys of each issuer, fetches them when that is due, and verifies tokens by them.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,8 +9,9 @@ use tokio::time::Instant;
 
 use crate::claims::Claims;
 use crate::fetch::{self, FetchError};
+use crate::issuer::Issuer;
 use crate::keys::{KeySet, Named};
-use crate::token::{Presented, Rejection, Terms};
+use crate::token::{Presented, Rejection};
 
 /// Between two fetches because of key ids that are not known.
 pub const FETCH_INTERVAL: Duration = Duration::from_secs(30);
@@ -27,28 +27,6 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Issuers whose keys are kept at most. Those of earlier configurations are among them.
 const ISSUERS_MAX: usize = 256;
-
-/// Where the keys of an issuer come from.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum KeySource {
-    /// From the URL that the issuer tells under `/.well-known/openid-configuration`.
-    Discovery,
-    /// From a file with a JSON Web Key Set.
-    File(PathBuf),
-}
-
-/// An issuer as far as its tokens are verified.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Issuer {
-    /// Its name: the text of `iss`.
-    pub url: String,
-    /// The audiences that are accepted.
-    pub audiences: Vec<String>,
-    /// Where its keys come from.
-    pub keys: KeySource,
-    /// The authority of its certificate; those of the machine if none.
-    pub ca: Option<PathBuf>,
-}
 
 /// Verifies tokens.
 #[derive(Debug, Default)]
@@ -93,10 +71,6 @@ impl Verifier {
         presented: &Presented<'_>,
         issuer: &Issuer,
     ) -> Result<Claims, Rejection> {
-        let terms = Terms {
-            issuer: &issuer.url,
-            audiences: &issuer.audiences,
-        };
         if presented.issuer() != issuer.url {
             return Err(Rejection::Issuer);
         }
@@ -109,7 +83,7 @@ impl Verifier {
             keys = fetched;
         }
         match keys.named(id, algorithm) {
-            Named::Key(key) => presented.verify(key, terms),
+            Named::Key(key) => presented.verify(key, issuer),
             Named::Mismatch => Err(Rejection::KeyMismatch),
             Named::Unknown => Err(Rejection::UnknownKey),
         }

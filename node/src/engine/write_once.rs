@@ -7,15 +7,15 @@
 //!
 //! Two kinds of entries of GitHub Actions are no values of a client, and change. The lists of keys
 //! below [`ACTIONS_LISTS`] grow, by compare-and-set. What is uploaded for an archive that is not
-//! published yet, below [`ACTIONS_UPLOADS`], is replaced by the next upload.
+//! published yet, below [`ACTIONS_UPLOADS`], is replaced by the next upload of the same identity.
 
 use fonn_proto::command::ACTIONS_LISTS;
 use fonn_proto::outcome::KEPT;
-use fonn_proto::overlay::is_below;
-use fonn_proto::{Command, ExpirySpec, Failure, Outcome, Store, StoreMode, Stored};
+use fonn_proto::overlay::{OVERLAY_PREFIX_LEN, is_below};
+use fonn_proto::{Command, ExpirySpec, Failure, Outcome, Store, StoreMode, Stored, WriterId};
 
 /// The beginnings of the keys of blocks and archives that no restore finds before they are
-/// published under another key.
+/// published under another key. An id follows, and the number of the identity that uploads.
 const ACTIONS_UPLOADS: [&[u8]; 2] = [b"actions/block/", b"actions/upload/"];
 
 /// What becomes of a command in such a namespace.
@@ -29,8 +29,8 @@ pub(super) enum Ruling<'a> {
     Refused(Failure),
 }
 
-/// Judges a command.
-pub(super) fn judge<'a>(command: &Command<'a>) -> Ruling<'a> {
+/// Judges a command of an identity.
+pub(super) fn judge<'a>(command: &Command<'a>, writer: WriterId) -> Ruling<'a> {
     match command {
         Command::Get(get) => match get.delete || get.touch.is_some() || get.vivify.is_some() {
             true => Ruling::Refused(Failure::ReadOnly),
@@ -39,7 +39,7 @@ pub(super) fn judge<'a>(command: &Command<'a>) -> Ruling<'a> {
         Command::Store(store) if grows_list(store) => Ruling::Allowed,
         Command::Store(store) if is_plain(store) => match store.mode {
             StoreMode::Add => Ruling::Allowed,
-            StoreMode::Set if is_upload(store.key) => Ruling::Allowed,
+            StoreMode::Set if is_own_upload(store.key, writer) => Ruling::Allowed,
             StoreMode::Set => Ruling::AsAdd(Store {
                 mode: StoreMode::Add,
                 ..store.clone()
@@ -56,8 +56,17 @@ fn grows_list(store: &Store<'_>) -> bool {
     is_swap && store.vivify.is_none() && is_below(store.key, ACTIONS_LISTS)
 }
 
-fn is_upload(key: &[u8]) -> bool {
-    ACTIONS_UPLOADS.iter().any(|uploads| is_below(key, uploads))
+/// Whether a key is one of an upload of this identity. Any protocol can name such a key.
+fn is_own_upload(key: &[u8], writer: WriterId) -> bool {
+    ACTIONS_UPLOADS.iter().any(|uploads| {
+        let start = match key.starts_with(uploads) {
+            true => uploads.len(),
+            false => OVERLAY_PREFIX_LEN + uploads.len(),
+        };
+        let rest = key.get(start..).unwrap_or_default();
+        let named = rest.split(|&byte| byte == b'/').nth(1);
+        is_below(key, uploads) && named == Some(writer.number().to_string().as_bytes())
+    })
 }
 
 /// Whether a store looks at nothing but whether there is an entry.
@@ -84,6 +93,13 @@ mod tests {
     use fonn_proto::{Delete, Get};
 
     use super::*;
+
+    const WRITER: WriterId = WriterId::new(7);
+
+    /// What comes of a command of [`WRITER`].
+    fn judge<'a>(command: &Command<'a>) -> Ruling<'a> {
+        super::judge(command, WRITER)
+    }
 
     fn store(mode: StoreMode) -> Store<'static> {
         Store {
@@ -153,14 +169,20 @@ mod tests {
     }
 
     #[test]
-    fn an_upload_replaces_one_that_was_not_published() {
+    fn an_upload_replaces_one_of_the_same_identity_that_was_not_published() {
         let overlay = fonn_proto::Overlay::new([7; 16]);
         for (key, is_allowed) in [
-            (Bytes::from_static(b"actions/upload/1"), true),
-            (Bytes::from_static(b"actions/block/1/2"), true),
-            (overlay.key(b"actions/upload/1").into(), true),
-            (Bytes::from_static(b"actions/entry/1"), false),
-            (Bytes::from_static(b"a/actions/upload/1"), false),
+            (Bytes::from_static(b"actions/upload/1/7"), true),
+            (Bytes::from_static(b"actions/block/1/7/2"), true),
+            (overlay.key(b"actions/upload/1/7").into(), true),
+            (overlay.key(b"actions/block/1/7/2").into(), true),
+            (Bytes::from_static(b"actions/upload/1/8"), false),
+            (Bytes::from_static(b"actions/block/1/8/7"), false),
+            (overlay.key(b"actions/upload/1/8").into(), false),
+            (Bytes::from_static(b"actions/upload/1"), false),
+            (Bytes::from_static(b"actions/upload/"), false),
+            (Bytes::from_static(b"actions/entry/1/7"), false),
+            (Bytes::from_static(b"a/actions/upload/1/7"), false),
         ] {
             let set = Store {
                 key: &key,

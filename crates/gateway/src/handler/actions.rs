@@ -10,11 +10,10 @@ mod upload;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
-use fonn_proto::Failure;
 use fonn_proto::command::ACTIONS_LISTS;
+use fonn_proto::{Failure, WriterId};
 use fonn_reapi::Instance;
 use fonn_server::Scope;
-use http_body::Body;
 use hyper::header::{AUTHORIZATION, HOST, HeaderValue};
 use hyper::{HeaderMap, Request, StatusCode};
 use tokio::time::timeout;
@@ -26,6 +25,7 @@ use crate::actions::{
 };
 use crate::answer::Answer;
 use crate::metrics::LostRead;
+use crate::receive::RequestBody;
 use crate::route::{Dialect, Operation, Route};
 use crate::store::{Form, PutMode, PutOutcome, Store};
 use crate::tool::Tool;
@@ -111,8 +111,10 @@ fn entry_key(id: &EntryId) -> Bytes {
     format!("actions/entry/{}", hex(id)).into()
 }
 
-fn upload_key(id: &EntryId) -> Bytes {
-    format!("actions/upload/{}", hex(id)).into()
+/// The key of an archive that is not published. It has the writer: no other identity puts an
+/// archive in the place of the one that this identity publishes.
+fn upload_key(id: &EntryId, writer: WriterId) -> Bytes {
+    format!("actions/upload/{}/{}", hex(id), writer.number()).into()
 }
 
 fn index_key(version: &str) -> Bytes {
@@ -133,16 +135,13 @@ fn answered(document: &serde_json::Value) -> Answer {
 
 impl<S: Store> Front<S> {
     /// The answer to a request of this dialect, and whether the body of the request was read.
-    pub(super) async fn actions<B>(
+    pub(super) async fn actions<B: RequestBody>(
         &self,
         request: Request<B>,
         route: &Route,
         scope: Scope,
         call: Call<'_>,
-    ) -> (Answer, bool)
-    where
-        B: Body<Data: Send> + Unpin + Send,
-    {
+    ) -> (Answer, bool) {
         match route.operation {
             Operation::Write => self.upload(request, route, scope, call).await,
             Operation::Read | Operation::Probe => {
@@ -200,7 +199,7 @@ impl<S: Store> Front<S> {
         };
         let own = Layer::Own.of(scope).unwrap_or(scope);
         let id = entry_id(&publish.key, &publish.version);
-        let uploaded = self.archive(own, upload_key(&id)).await;
+        let uploaded = self.archive(own, upload_key(&id, own.writer)).await;
         let Some(archive) = uploaded.filter(|it| Some(it.manifest.len()) == publish.len()) else {
             let message = "no archive of this length was uploaded";
             return answered(&serde_json::json!({"ok": false, "message": message}));

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use fonn_auth::ExchangedToken;
 use fonn_oidc::{Presented, Rejection, TOKEN_LEN_MAX};
 use fonn_server::Event;
-use http_body::Body;
 use hyper::{Request, StatusCode};
 
 use super::{Call, Front};
 use crate::answer::Answer;
 use crate::exchange::{self, ExchangeOutcome, Refused};
+use crate::receive::RequestBody;
 use crate::store::Store;
 use crate::unbroken::Unbroken;
 
@@ -25,14 +25,11 @@ const NO_ISSUER: &str = "no token is exchanged here: the users file has no [[oid
 impl<S: Store> Front<S> {
     /// The answer, and whether the body of the request was read. The token is the credential, so no
     /// other one is needed.
-    pub(super) async fn exchange_token<B>(
+    pub(super) async fn exchange_token<B: RequestBody>(
         &self,
         request: Request<B>,
         call: Call<'_>,
-    ) -> (Answer, bool)
-    where
-        B: Body<Data: Send> + Unpin + Send,
-    {
+    ) -> (Answer, bool) {
         let users = self.security().users.as_ref();
         if !users.is_some_and(|users| users.directory().has_issuers()) {
             return (Answer::line(StatusCode::NOT_FOUND, NO_ISSUER), false);

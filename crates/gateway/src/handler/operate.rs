@@ -7,7 +7,6 @@ use bytes::Bytes;
 use fonn_proto::Failure;
 use fonn_reapi::result_to_json;
 use fonn_server::{Event, Scope};
-use http_body::Body;
 use hyper::header::{
     ACCEPT, ACCEPT_RANGES, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_REQUEST_HEADERS, ALLOW,
     CONTENT_TYPE, HeaderName, HeaderValue, RANGE,
@@ -21,7 +20,7 @@ use super::{Call, Front, Inner};
 use crate::answer::Answer;
 use crate::dav::{self, Resource};
 use crate::metrics::LostRead;
-use crate::receive::{Digested, ReceiveError, Terms};
+use crate::receive::{Digested, ReceiveError, RequestBody, Terms};
 use crate::route::{Dialect, Operation, Route};
 use crate::store::{Form, Found, Store};
 use crate::unbroken::Unbroken;
@@ -59,16 +58,13 @@ pub(super) fn methods<B>(request: &Request<B>) -> Answer {
 
 impl<S: Store> Front<S> {
     /// The answer, and whether the body of the request was read.
-    pub(super) async fn operate<B>(
+    pub(super) async fn operate<B: RequestBody>(
         &self,
         request: Request<B>,
         route: Route,
         scope: Scope,
         call: Call<'_>,
-    ) -> (Answer, bool)
-    where
-        B: Body<Data: Send> + Unpin + Send,
-    {
+    ) -> (Answer, bool) {
         if route.dialect == Dialect::Actions {
             return self.actions(request, &route, scope, call).await;
         }
@@ -387,23 +383,17 @@ impl<S: Store> Front<S> {
     }
 
     /// Receives a body that is not a value.
-    async fn document<B>(&self, body: B, call: Call<'_>) -> Result<Bytes, Answer>
-    where
-        B: Body<Data: Send> + Unpin + Send,
-    {
+    async fn document<B: RequestBody>(&self, body: B, call: Call<'_>) -> Result<Bytes, Answer> {
         self.document_of(body, call, DOCUMENT_LEN_MAX).await
     }
 
     /// A body of at most `len_max` bytes that is not a value.
-    pub(super) async fn document_of<B>(
+    pub(super) async fn document_of<B: RequestBody>(
         &self,
         body: B,
         call: Call<'_>,
         len_max: usize,
-    ) -> Result<Bytes, Answer>
-    where
-        B: Body<Data: Send> + Unpin + Send,
-    {
+    ) -> Result<Bytes, Answer> {
         let terms = Terms {
             len_max,
             ..call.terms(self.store())
@@ -419,10 +409,11 @@ impl<S: Store> Front<S> {
         }
     }
 
-    async fn take_events<B>(&self, request: Request<B>, call: Call<'_>) -> (Answer, bool)
-    where
-        B: Body<Data: Send> + Unpin + Send,
-    {
+    async fn take_events<B: RequestBody>(
+        &self,
+        request: Request<B>,
+        call: Call<'_>,
+    ) -> (Answer, bool) {
         match self.document(request.into_body(), call).await {
             Ok(body) => match events::parse(&body) {
                 Some(events) => {
@@ -439,16 +430,13 @@ impl<S: Store> Front<S> {
         }
     }
 
-    async fn describe<B>(
+    async fn describe<B: RequestBody>(
         &self,
         request: Request<B>,
         route: &Route,
         scope: Scope,
         call: Call<'_>,
-    ) -> (Answer, bool)
-    where
-        B: Body<Data: Send> + Unpin + Send,
-    {
+    ) -> (Answer, bool) {
         let path = request.uri().path().to_owned();
         // It says which properties are wanted; those that there are fit every wish.
         if let Err(refused) = self.document(request.into_body(), call).await {

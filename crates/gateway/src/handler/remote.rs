@@ -23,7 +23,6 @@ use fonn_reapi::{Digest, Hasher, Instance, Method, capabilities};
 use fonn_server::{Event, Scope};
 use futures_util::future::join_all;
 use futures_util::stream::StreamExt as _;
-use http_body::Body;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE};
 use hyper::{HeaderMap, Request, Response, StatusCode, Version};
 use tokio::time::Instant;
@@ -41,6 +40,8 @@ use crate::long::{LONG_LEN_MAX, chunk_len_avg};
 use crate::metrics::LostRead;
 use crate::packed::Packed;
 use crate::payload::Payload;
+use crate::receive::RequestBody;
+use crate::route::Dialect;
 use crate::store::{Form, PutMode, PutOutcome, Store};
 use crate::tool::Tool;
 use crate::usage::Use;
@@ -82,15 +83,12 @@ enum Blob {
 
 impl<S: Store> Front<S> {
     /// Answers a call.
-    pub(super) async fn answer_call<B>(
+    pub(super) async fn answer_call<B: RequestBody>(
         &self,
         request: Request<B>,
         peer: Peer,
         life: &Arc<Life>,
-    ) -> Response<Payload<S>>
-    where
-        B: Body<Data: Send> + Unpin + Send,
-    {
+    ) -> Response<Payload<S>> {
         let (active, begun) = (life.begin(), Instant::now());
         let method = fonn_reapi::method(request.uri().path());
         let replied = self.reply(request, method, Call { peer, life }).await;
@@ -109,15 +107,12 @@ impl<S: Store> Front<S> {
         reply.into_response(counted, active)
     }
 
-    async fn reply<B>(
+    async fn reply<B: RequestBody>(
         &self,
         request: Request<B>,
         method: Option<Method>,
         call: Call<'_>,
-    ) -> Result<Reply, Refusal>
-    where
-        B: Body<Data: Send> + Unpin + Send,
-    {
+    ) -> Result<Reply, Refusal> {
         if let Some(refused) = self.refuses_origin(&request, call.peer) {
             return Err(refusal_of(&refused));
         }
@@ -404,26 +399,14 @@ impl<S: Store> Caller<'_, S> {
 
 /// The refusal of a write that failed.
 fn failed(failure: Failure) -> Refusal {
-    let (code, line) = match failure {
-        Failure::Busy => (Code::Unavailable, "too many requests wait: try again"),
-        Failure::Unavailable => {
-            let line = "the owner of the key cannot be reached: try again";
-            (Code::Unavailable, line)
-        }
-        Failure::OutOfSpace => (Code::ResourceExhausted, "there is no room for the value"),
-        Failure::TooLarge => (Code::InvalidArgument, "the value is too long"),
-        Failure::ReadOnly => (
-            Code::PermissionDenied,
-            "this user may only read entries, or the namespace is write-once",
-        ),
-        Failure::AuthRequired => (Code::Unauthenticated, "a login is needed"),
-    };
-    Refusal::new(code, line)
+    refusal_of(&Answer::write_failed(Dialect::Generic, failure))
 }
 
-/// The refusal of a client that is not admitted over HTTP.
+/// The refusal of what is refused so over HTTP.
 fn refusal_of(answer: &Answer) -> Refusal {
     let code = match answer.status {
+        StatusCode::INSUFFICIENT_STORAGE => Code::ResourceExhausted,
+        StatusCode::PAYLOAD_TOO_LARGE => Code::InvalidArgument,
         StatusCode::UNAUTHORIZED => Code::Unauthenticated,
         StatusCode::FORBIDDEN | StatusCode::MISDIRECTED_REQUEST => Code::PermissionDenied,
         _ => Code::Unavailable,

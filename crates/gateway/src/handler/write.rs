@@ -4,7 +4,6 @@ use bytes::Bytes;
 use fonn_proto::{Failure, Version};
 use fonn_reapi::{Inflater, ZstdError, result_of_json};
 use fonn_server::Scope;
-use http_body::Body;
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use hyper::{HeaderMap, Request, StatusCode};
 use tokio::time::timeout;
@@ -18,23 +17,20 @@ use crate::answer::Answer;
 use crate::artifact;
 use crate::long::LONG_LEN_MAX;
 use crate::packed::{HEAD_LEN, Packed};
-use crate::receive::{Digested, Receipt, ReceiveError, Terms};
+use crate::receive::{Digested, Receipt, ReceiveError, RequestBody, Terms};
 use crate::route::{Dialect, Route};
 use crate::store::{Form, PutMode, PutOutcome, Store};
 use crate::usage::Use;
 
 impl<S: Store> Front<S> {
     /// The answer to a write, and whether the body of the request was read.
-    pub(super) async fn write<B>(
+    pub(super) async fn write<B: RequestBody>(
         &self,
         request: Request<B>,
         route: &Route,
         scope: Scope,
         call: Call<'_>,
-    ) -> (Answer, bool)
-    where
-        B: Body<Data: Send> + Unpin + Send,
-    {
+    ) -> (Answer, bool) {
         let refusal = |status, code, line| Answer::refusal(route.dialect, status, code, line);
         let (head, mut body) = request.into_parts();
         let encoding = head.headers.get(CONTENT_ENCODING);
@@ -114,16 +110,13 @@ impl<S: Store> Front<S> {
 
     /// The same for a blob whose body is compressed with zstd. Its stream is kept, unless the blob
     /// is longer than an entry may be.
-    async fn write_packed<B>(
+    async fn write_packed<B: RequestBody>(
         &self,
         body: B,
         route: &Route,
         scope: Scope,
         call: Call<'_>,
-    ) -> (Answer, bool)
-    where
-        B: Body<Data: Send> + Unpin + Send,
-    {
+    ) -> (Answer, bool) {
         let (dialect, len_max) = (route.dialect, self.store().value_len_max());
         let terms = Terms {
             prefix: &[0; HEAD_LEN],

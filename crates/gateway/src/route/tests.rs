@@ -127,6 +127,18 @@ fn the_team_of_turborepo_selects_the_key() {
 }
 
 #[test]
+fn no_team_of_turborepo_selects_a_key_of_bazel() {
+    let path = format!("/v8/artifacts/{HASH}");
+    for team in ["slug=cas", "slug=ac", "teamId=%63as"] {
+        let refused = route("PUT", &path, Some(team));
+        assert!(matches!(refused, Err(RouteError::Path(_))), "{team}");
+    }
+    // Hashes of Turborepo are no SHA-256.
+    let key = understood("PUT", "/v8/artifacts/0123456789abcdef?slug=cas").2;
+    assert_eq!(key, "v8/artifacts/cas/0123456789abcdef");
+}
+
+#[test]
 fn paths_on_which_clients_could_disagree_are_refused() {
     for path in [
         "a",

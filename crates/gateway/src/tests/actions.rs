@@ -1,15 +1,21 @@
 //! The cache service of GitHub Actions.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use fonn_auth::Authenticator;
+use fonn_auth::testing::directory;
 use http_body_util::Full;
 use hyper::Request;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::fake::{Fault, Reply, Site, VALUE_LEN_MAX, ask};
+use super::fake::{Fault, Reply, Site, VALUE_LEN_MAX, ask, guarded};
+use crate::actions::{entry_id, hex};
 
 const SERVICE: &str = "/twirp/github.actions.results.api.v1.CacheService";
 
@@ -202,6 +208,35 @@ async fn an_archive_is_published_if_restores_find_it_where_first_values_stay() {
     // The same archive restores the chunk.
     site.save("k", &first).await;
     assert!(site.find("k", &[]).await.is_some());
+}
+
+#[tokio::test]
+async fn an_identity_publishes_what_it_uploaded_itself() {
+    let users = directory(&[("ci", "read-write"), ("other", "read-write")]);
+    let (_, front) = guarded(Arc::new(Authenticator::new(users).unwrap()));
+    let ask_as = async |name: &str, method: &str, url: &str, body: &str| {
+        let login = STANDARD.encode(format!("{name}:hunter 2"));
+        let request = Request::builder().method(method).uri(url);
+        let request = request.header("authorization", format!("Basic {login}"));
+        let body = Full::new(Bytes::copy_from_slice(body.as_bytes()));
+        ask(&front, request.body(body).unwrap()).await
+    };
+    let archive = format!("/actions/cache/{}?layer=own", hex(&entry_id("k", "v")));
+    let block = format!("{archive}&comp=block&blockid=YQ%3D%3D");
+    let list = format!("{archive}&comp=blocklist");
+    let names = "<BlockList><Latest>YQ==</Latest></BlockList>";
+    for (name, url, body) in [
+        ("ci", &block, "first"),
+        ("other", &block, "other"),
+        ("ci", &list, names),
+        ("other", &archive, "other"),
+    ] {
+        assert_eq!(ask_as(name, "PUT", url, body).await.status, 201);
+    }
+    let publish = json!({"key": "k", "version": "v", "size_bytes": "5"}).to_string();
+    let url = format!("{SERVICE}/FinalizeCacheEntryUpload");
+    assert_eq!(ask_as("ci", "POST", &url, &publish).await.status, 200);
+    assert_eq!(ask_as("ci", "GET", &archive, "").await.body, b"first");
 }
 
 #[tokio::test]

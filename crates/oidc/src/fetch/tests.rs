@@ -46,7 +46,7 @@ fn issuer(url: &str) -> Issuer {
     Issuer {
         url: url.to_owned(),
         audiences: Vec::new(),
-        keys: KeySource::Discovery,
+        jwks: None,
         ca: None,
     }
 }
@@ -61,7 +61,7 @@ async fn keys_are_found_by_discovery() {
         ]
     })
     .await;
-    assert!(keys(&issuer(&url)).await.unwrap().is_empty());
+    assert_eq!(keys(&issuer(&url)).await.unwrap().len(), 0);
     let asked = served.await.unwrap();
     let expected = [
         "GET /.well-known/openid-configuration HTTP/1.1",
@@ -132,7 +132,7 @@ async fn a_file_is_read_up_to_a_length() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("keys.json");
     let of_file = Issuer {
-        keys: KeySource::File(path.clone()),
+        jwks: Some(path.clone()),
         ..issuer("https://issuer.test")
     };
     let error = keys(&of_file).await.unwrap_err();

@@ -11,13 +11,14 @@ use crate::tests_support::{AUDIENCE, Signer, URL, claims, set};
 
 fn verified(token: &str, keys: &KeySet) -> Result<Claims, Rejection> {
     let presented = Presented::read(token)?;
-    let audiences = ["other".to_owned(), AUDIENCE.to_owned()];
-    let terms = Terms {
-        issuer: URL,
-        audiences: &audiences,
+    let issuer = Issuer {
+        url: URL.to_owned(),
+        audiences: vec!["other".to_owned(), AUDIENCE.to_owned()],
+        jwks: None,
+        ca: None,
     };
     match keys.named(presented.key_id.as_deref(), presented.algorithm) {
-        Named::Key(key) => presented.verify(key, terms),
+        Named::Key(key) => presented.verify(key, &issuer),
         Named::Mismatch => Err(Rejection::KeyMismatch),
         Named::Unknown => Err(Rejection::UnknownKey),
     }

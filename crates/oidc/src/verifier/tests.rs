@@ -1,3 +1,5 @@
+use std::path::PathBuf;
+
 use jsonwebtoken::Algorithm;
 use serde_json::json;
 use tokio::time::advance;
@@ -18,7 +20,7 @@ impl Published {
         let issuer = Issuer {
             url: URL.to_owned(),
             audiences: vec![AUDIENCE.to_owned()],
-            keys: KeySource::File(path.clone()),
+            jwks: Some(path.clone()),
             ca: None,
         };
         Self {

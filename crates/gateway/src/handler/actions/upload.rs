@@ -1,10 +1,9 @@
 //! Uploads: a whole archive, or blocks and a list of them. Each is stored as a long value.
 
 use bytes::Bytes;
-use fonn_proto::Failure;
+use fonn_proto::{Failure, WriterId};
 use fonn_reapi::Instance;
 use fonn_server::Scope;
-use http_body::Body;
 use hyper::{Request, StatusCode};
 use ring::digest::{SHA256, digest};
 
@@ -13,7 +12,7 @@ use crate::actions::{BLOCKS_MAX, Component, EntryId, block_list, component, hex}
 use crate::answer::Answer;
 use crate::handler::{Call, Front};
 use crate::long::{LONG_LEN_MAX, Manifest};
-use crate::receive::{Beginning, Digested};
+use crate::receive::{Beginning, Digested, RequestBody};
 use crate::route::{Dialect, Route};
 use crate::store::{Form, PutMode, Store};
 use crate::tool::Tool;
@@ -22,10 +21,12 @@ use crate::usage::Use;
 /// Longest list of blocks in bytes.
 const LIST_LEN_MAX: usize = 128 * BLOCKS_MAX;
 
-/// The key of a block, by its name in the list of its archive.
-fn block_key(id: &EntryId, name: &str) -> Bytes {
-    let name = digest(&SHA256, name.as_bytes());
-    format!("actions/block/{}/{}", hex(id), hex(name.as_ref())).into()
+/// The key of a block, by its name in the list of its archive. It has the writer, as
+/// [`upload_key`].
+fn block_key(id: &EntryId, writer: WriterId, name: &str) -> Bytes {
+    let (id, writer) = (hex(id), writer.number());
+    let name = hex(digest(&SHA256, name.as_bytes()).as_ref());
+    format!("actions/block/{id}/{writer}/{name}").into()
 }
 
 fn refusal(line: &str) -> Answer {
@@ -34,16 +35,13 @@ fn refusal(line: &str) -> Answer {
 
 impl<S: Store> Front<S> {
     /// The answer to an upload, and whether the body of the request was read.
-    pub(super) async fn upload<B>(
+    pub(super) async fn upload<B: RequestBody>(
         &self,
         request: Request<B>,
         route: &Route,
         scope: Scope,
         call: Call<'_>,
-    ) -> (Answer, bool)
-    where
-        B: Body<Data: Send> + Unpin + Send,
-    {
+    ) -> (Answer, bool) {
         let scope = Layer::Own.of(scope).unwrap_or(scope);
         let component = component(request.uri().query().unwrap_or_default());
         let (Some(id), Some(component)) = (route.digest, component) else {
@@ -61,8 +59,8 @@ impl<S: Store> Front<S> {
                     Err(refused) => return (refused, false),
                 };
                 let key = match component {
-                    Component::Block(name) => block_key(&id, &name),
-                    _ => upload_key(&id),
+                    Component::Block(name) => block_key(&id, scope.writer, &name),
+                    _ => upload_key(&id, scope.writer),
                 };
                 self.store_manifest(scope, key, &manifest).await
             }
@@ -76,7 +74,8 @@ impl<S: Store> Front<S> {
         let names = block_list(list).ok_or_else(|| refusal("malformed block list"))?;
         let mut archive = Manifest::default();
         for name in names {
-            let block = self.archive(scope, block_key(id, name)).await;
+            let key = block_key(id, scope.writer, name);
+            let block = self.archive(scope, key).await;
             let block = block.ok_or_else(|| refusal("a block of the list is not there"))?;
             for chunk in block.manifest.chunks() {
                 if !archive.push(*chunk) {
@@ -84,7 +83,8 @@ impl<S: Store> Front<S> {
                 }
             }
         }
-        self.store_manifest(scope, upload_key(id), &archive).await
+        let key = upload_key(id, scope.writer);
+        self.store_manifest(scope, key, &archive).await
     }
 
     async fn store_manifest(
@@ -100,15 +100,12 @@ impl<S: Store> Front<S> {
     }
 
     /// Stores a body in chunks.
-    async fn store_body<B>(
+    async fn store_body<B: RequestBody>(
         &self,
         mut body: B,
         scope: Scope,
         call: Call<'_>,
-    ) -> Result<Manifest, Answer>
-    where
-        B: Body<Data: Send> + Unpin + Send,
-    {
+    ) -> Result<Manifest, Answer> {
         if body.size_hint().lower() > LONG_LEN_MAX {
             return Err(Answer::write_failed(Dialect::Actions, Failure::TooLarge));
         }

@@ -5,7 +5,6 @@ use bytes::{Buf as _, Bytes};
 use fonn_proto::Failure;
 use fonn_reapi::{DigestFunction, Hasher, Instance, STEP_LEN};
 use fonn_server::Scope;
-use http_body::Body;
 
 use super::digest_of;
 use crate::answer::Answer;
@@ -13,7 +12,7 @@ use crate::charged::Charged;
 use crate::handler::Front;
 use crate::long::{Chunk, Cutter, Manifest};
 use crate::metrics::ChunkOutcome;
-use crate::receive::{Beginning, Digested, Pace, ReceiveError, STEP_MIN, Terms};
+use crate::receive::{Beginning, Digested, Pace, ReceiveError, RequestBody, STEP_MIN, Terms};
 use crate::route::Dialect;
 use crate::store::{Form, Probed, PutMode, Store};
 
@@ -109,17 +108,14 @@ impl<'f, S: Store> LongWrite<'f, S> {
 impl<S: Store> Front<S> {
     /// Stores a body in chunks as it comes, behind what came before. Returns its manifest, and its
     /// SHA-256 if that is asked for. The error is the answer.
-    pub(in crate::handler) async fn receive_long<B>(
+    pub(in crate::handler) async fn receive_long<B: RequestBody>(
         &self,
         beginning: Beginning<'_, S>,
         body: &mut B,
         terms: Terms<'_, S>,
         dialect: Dialect,
         (scope, instance, digested): (Scope, Instance, Digested),
-    ) -> Result<(Manifest, [u8; 32]), Answer>
-    where
-        B: Body<Data: Send> + Unpin + Send,
-    {
+    ) -> Result<(Manifest, [u8; 32]), Answer> {
         let not_received = |error| self.not_received(dialect, error);
         let not_stored = |failure| Answer::write_failed(dialect, failure);
         let head = Bytes::copy_from_slice(terms.prefix);

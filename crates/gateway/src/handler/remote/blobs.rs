@@ -11,11 +11,11 @@ use fonn_reapi::messages::{
 use fonn_reapi::status::Refusal;
 use fonn_reapi::{Compressor, Digest, Instance, References, frame};
 use futures_util::future::join_all;
-use http_body::Body;
 
 use super::Caller;
 use super::inbound::Inbound;
 use super::reply::Reply;
+use crate::receive::RequestBody;
 use crate::store::{Form, Store};
 use crate::usage::Use;
 
@@ -30,13 +30,10 @@ const TREE_LEN_MAX: usize = 64 << 20;
 const TREE_PAGE_LEN: usize = 1 << 20;
 
 impl<S: Store> Caller<'_, S> {
-    pub(super) async fn find_missing_blobs<B>(
+    pub(super) async fn find_missing_blobs<B: RequestBody>(
         &self,
         inbound: &mut Inbound<'_, S, B>,
-    ) -> Result<Reply, Refusal>
-    where
-        B: Body<Data: Send> + Unpin + Send,
-    {
+    ) -> Result<Reply, Refusal> {
         let request: FindMissingBlobsRequest = inbound.only().await?;
         let instance = Instance::new(&request.instance_name).map_err(Refusal::invalid)?;
         let digests = digests(&request.blob_digests, request.digest_function)?;
@@ -48,13 +45,10 @@ impl<S: Store> Caller<'_, S> {
         }))
     }
 
-    pub(super) async fn batch_update_blobs<B>(
+    pub(super) async fn batch_update_blobs<B: RequestBody>(
         &self,
         inbound: &mut Inbound<'_, S, B>,
-    ) -> Result<Reply, Refusal>
-    where
-        B: Body<Data: Send> + Unpin + Send,
-    {
+    ) -> Result<Reply, Refusal> {
         let request: BatchUpdateBlobsRequest = inbound.only().await?;
         let instance = Instance::new(&request.instance_name).map_err(Refusal::invalid)?;
         let mut responses = Vec::with_capacity(request.requests.len());
@@ -81,13 +75,10 @@ impl<S: Store> Caller<'_, S> {
         Ok(Reply::message(&BatchUpdateBlobsResponse { responses }))
     }
 
-    pub(super) async fn batch_read_blobs<B>(
+    pub(super) async fn batch_read_blobs<B: RequestBody>(
         &self,
         inbound: &mut Inbound<'_, S, B>,
-    ) -> Result<Reply, Refusal>
-    where
-        B: Body<Data: Send> + Unpin + Send,
-    {
+    ) -> Result<Reply, Refusal> {
         let request: BatchReadBlobsRequest = inbound.only().await?;
         let instance = Instance::new(&request.instance_name).map_err(Refusal::invalid)?;
         let digests = digests(&request.digests, request.digest_function)?;
@@ -119,13 +110,10 @@ impl<S: Store> Caller<'_, S> {
         Ok(Reply::message(&BatchReadBlobsResponse { responses }))
     }
 
-    pub(super) async fn get_tree<B>(
+    pub(super) async fn get_tree<B: RequestBody>(
         &self,
         inbound: &mut Inbound<'_, S, B>,
-    ) -> Result<Reply, Refusal>
-    where
-        B: Body<Data: Send> + Unpin + Send,
-    {
+    ) -> Result<Reply, Refusal> {
         let request: GetTreeRequest = inbound.only().await?;
         let instance = Instance::new(&request.instance_name).map_err(Refusal::invalid)?;
         let root = Digest::of(request.root_digest.as_ref(), request.digest_function);
@@ -161,16 +149,13 @@ impl<S: Store> Caller<'_, S> {
     }
 
     /// What is stored of a blob of a batch, if it is what its digest says.
-    async fn verify<B>(
+    async fn verify<B: RequestBody>(
         &self,
         blob: &batch_update_blobs_request::Request,
         (instance, function): (&Instance, i32),
         left: &mut u64,
         inbound: &mut Inbound<'_, S, B>,
-    ) -> Result<(Digest, (Bytes, Form)), Refusal>
-    where
-        B: Body<Data: Send> + Unpin + Send,
-    {
+    ) -> Result<(Digest, (Bytes, Form)), Refusal> {
         let digest = Digest::of(blob.digest.as_ref(), function).map_err(Refusal::invalid)?;
         let line = || {
             Refusal::invalid(format!(

@@ -10,7 +10,6 @@ use fonn_reapi::messages::{
 use fonn_reapi::status::{Code, Refusal};
 use fonn_reapi::{Digest, DigestFunction, Hasher, Instance};
 use futures_util::stream::StreamExt as _;
-use http_body::Body;
 use tokio::sync::SemaphorePermit;
 use tokio::time::timeout;
 
@@ -20,6 +19,7 @@ use super::{Blob, Caller, failed};
 use crate::handler::long::{Long, LongWrite, digest_of};
 use crate::handler::packed::Unpacking;
 use crate::long::{CHUNK_LEN_MAX, Chunk, Manifest};
+use crate::receive::RequestBody;
 use crate::store::{Form, Store};
 
 /// Blobs that are split or spliced at once. A short call makes the server hash gigabytes, so others
@@ -50,13 +50,10 @@ impl<S: Store> Caller<'_, S> {
 
     /// The chunks of a blob. Those of a blob that is stored whole are made blobs by the call; to a
     /// client that may not write such a blob is one chunk.
-    pub(super) async fn split_blob<B>(
+    pub(super) async fn split_blob<B: RequestBody>(
         &self,
         inbound: &mut Inbound<'_, S, B>,
-    ) -> Result<Reply, Refusal>
-    where
-        B: Body<Data: Send> + Unpin + Send,
-    {
+    ) -> Result<Reply, Refusal> {
         let request: SplitBlobRequest = inbound.only().await?;
         let instance = Instance::new(&request.instance_name).map_err(Refusal::invalid)?;
         let digest = Digest::of(request.blob_digest.as_ref(), request.digest_function);
@@ -100,13 +97,10 @@ impl<S: Store> Caller<'_, S> {
     }
 
     /// Makes chunks that are there a blob, if it is what its digest says.
-    pub(super) async fn splice_blob<B>(
+    pub(super) async fn splice_blob<B: RequestBody>(
         &self,
         inbound: &mut Inbound<'_, S, B>,
-    ) -> Result<Reply, Refusal>
-    where
-        B: Body<Data: Send> + Unpin + Send,
-    {
+    ) -> Result<Reply, Refusal> {
         let request: SpliceBlobRequest = inbound.only().await?;
         let instance = Instance::new(&request.instance_name).map_err(Refusal::invalid)?;
         let function = request.digest_function;

@@ -10,13 +10,13 @@ use bytes::Buf as _;
 use fonn_reapi::messages::{HealthCheckRequest, HealthCheckResponse};
 use fonn_reapi::status::{Code, Refusal};
 use fonn_reapi::{Deframer, Method};
-use http_body::Body;
 use http_body_util::BodyExt as _;
 use prost::Message as _;
 use tokio::time::timeout;
 
 use super::reply::Reply;
 use crate::life::Life;
+use crate::receive::RequestBody;
 
 /// Longest request, with its head. The longest service has a name of 57 bytes.
 const REQUEST_LEN_MAX: usize = 256;
@@ -31,10 +31,7 @@ const SERVING: i32 = 1;
 ///
 /// # Errors
 /// NOT_FOUND for a service that the server does not have.
-pub(super) async fn check<B>(body: B, life: &Arc<Life>) -> Result<Reply, Refusal>
-where
-    B: Body<Data: Send> + Unpin + Send,
-{
+pub(super) async fn check<B: RequestBody>(body: B, life: &Arc<Life>) -> Result<Reply, Refusal> {
     let awaiting = life.await_stranger();
     let request = timeout(REQUEST_WAIT, receive(body)).await;
     drop(awaiting);
@@ -59,10 +56,7 @@ fn is_served(service: &str) -> bool {
     service.is_empty() || services.any(|(name, _)| name == service)
 }
 
-async fn receive<B>(mut body: B) -> Result<HealthCheckRequest, Refusal>
-where
-    B: Body<Data: Send> + Unpin + Send,
-{
+async fn receive<B: RequestBody>(mut body: B) -> Result<HealthCheckRequest, Refusal> {
     let (mut deframer, mut len) = (Deframer::default(), 0);
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| Refusal::invalid("the request cannot be read"))?;

@@ -7,13 +7,12 @@ use bytes::{Buf as _, Bytes};
 use fonn_reapi::status::{Code, Refusal};
 use fonn_reapi::{Deframer, ReapiError, is_crowded};
 use fonn_server::Event;
-use http_body::Body;
 use prost::Message;
 use tokio::time::timeout;
 
 use crate::charged::Charged;
 use crate::metrics::{Figures, LostRead};
-use crate::receive::{Pace, ReceiveError, STEP_MAX, STEP_MIN, Terms};
+use crate::receive::{Pace, ReceiveError, RequestBody, STEP_MAX, STEP_MIN, Terms};
 use crate::store::Store;
 
 /// Bytes of a call that does not write which are not charged, so that lookups do not wait behind
@@ -51,11 +50,7 @@ pub(super) struct Inbound<'r, S: Store, B> {
     kept: usize,
 }
 
-impl<'r, S, B> Inbound<'r, S, B>
-where
-    S: Store,
-    B: Body<Data: Send> + Unpin + Send,
-{
+impl<'r, S: Store, B: RequestBody> Inbound<'r, S, B> {
     pub(super) fn new(
         terms: Terms<'r, S>,
         body: B,

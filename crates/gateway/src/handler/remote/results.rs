@@ -5,12 +5,12 @@ use fonn_proto::Failure;
 use fonn_reapi::messages::{GetActionResultRequest, UpdateActionResultRequest};
 use fonn_reapi::status::Refusal;
 use fonn_reapi::{Digest, Hasher, Instance, ReapiError, References, inlined};
-use http_body::Body;
 use tokio::time::timeout;
 
 use super::inbound::Inbound;
 use super::reply::Reply;
 use super::{BLOB_DEADLINE, Caller, failed};
+use crate::receive::RequestBody;
 use crate::remote_metrics::ResultLookup;
 use crate::store::{Found, PutOutcome, Store};
 use crate::usage::Use;
@@ -30,13 +30,10 @@ pub(in crate::handler) const TREES_MAX: usize = 2;
 pub(in crate::handler) const EMPTY_RESULT: &[u8] = b"\x4a\x06\x0a\x04fonn";
 
 impl<S: Store> Caller<'_, S> {
-    pub(super) async fn get_action_result<B>(
+    pub(super) async fn get_action_result<B: RequestBody>(
         &self,
         inbound: &mut Inbound<'_, S, B>,
-    ) -> Result<Reply, Refusal>
-    where
-        B: Body<Data: Send> + Unpin + Send,
-    {
+    ) -> Result<Reply, Refusal> {
         let request: GetActionResultRequest = inbound.only().await?;
         let instance = Instance::new(&request.instance_name).map_err(Refusal::invalid)?;
         let function = request.digest_function;
@@ -112,13 +109,10 @@ impl<S: Store> Caller<'_, S> {
         present.into_iter().all(|is_there| is_there)
     }
 
-    pub(super) async fn update_action_result<B>(
+    pub(super) async fn update_action_result<B: RequestBody>(
         &self,
         inbound: &mut Inbound<'_, S, B>,
-    ) -> Result<Reply, Refusal>
-    where
-        B: Body<Data: Send> + Unpin + Send,
-    {
+    ) -> Result<Reply, Refusal> {
         let request: UpdateActionResultRequest = inbound.only().await?;
         let instance = Instance::new(&request.instance_name).map_err(Refusal::invalid)?;
         let function = request.digest_function;

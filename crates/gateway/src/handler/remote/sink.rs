@@ -3,14 +3,13 @@
 use bytes::Bytes;
 use fonn_reapi::status::Refusal;
 use fonn_reapi::{Compressor, Digest, Hasher, Inflater, Instance, STEP_LEN};
-use http_body::Body;
 
 use super::inbound::Inbound;
 use super::{Caller, failed};
 use crate::handler::long::LongWrite;
 use crate::handler::packed::kept;
 use crate::packed::{HEAD_LEN, Packed};
-use crate::receive::reserve;
+use crate::receive::{RequestBody, reserve};
 use crate::store::{Form, Store};
 
 /// A stream may be so much longer than twice its blob: it has heads of frames and blocks.
@@ -71,14 +70,11 @@ impl<S: Store> Caller<'_, S> {
 
 impl<S: Store> Sink<'_, S> {
     /// Takes the next bytes; other calls have their turn between steps.
-    pub(super) async fn take<B>(
+    pub(super) async fn take<B: RequestBody>(
         &mut self,
         data: &[u8],
         inbound: &mut Inbound<'_, S, B>,
-    ) -> Result<(), Refusal>
-    where
-        B: Body<Data: Send> + Unpin + Send,
-    {
+    ) -> Result<(), Refusal> {
         let len = usize::try_from(self.digest.len()).unwrap_or(usize::MAX);
         let mut rest = data;
         loop {
@@ -135,13 +131,10 @@ impl<S: Store> Sink<'_, S> {
     }
 
     /// What is stored of the blob, if it is what its digest says.
-    pub(super) async fn finish<B>(
+    pub(super) async fn finish<B: RequestBody>(
         self,
         inbound: &mut Inbound<'_, S, B>,
-    ) -> Result<(Bytes, Form), Refusal>
-    where
-        B: Body<Data: Send> + Unpin + Send,
-    {
+    ) -> Result<(Bytes, Form), Refusal> {
         if let Some(inflater) = &self.inflater {
             inflater.finish().map_err(Refusal::invalid)?;
         }

@@ -10,12 +10,12 @@ use fonn_reapi::messages::{
 use fonn_reapi::status::{Code, Refusal};
 use fonn_reapi::{Compressor, Deflater, Digest, Resource, ZstdError};
 use fonn_server::Event;
-use http_body::Body;
 
 use super::inbound::Inbound;
 use super::reply::Reply;
-use super::{Blob, Caller, failed};
+use super::{Blob, Caller};
 use crate::long::LONG_LEN_MAX;
+use crate::receive::RequestBody;
 use crate::store::Store;
 use crate::usage::Use;
 
@@ -23,10 +23,10 @@ use crate::usage::Use;
 const COMMITTED_BEFORE: i64 = -1;
 
 impl<S: Store> Caller<'_, S> {
-    pub(super) async fn read<B>(&self, inbound: &mut Inbound<'_, S, B>) -> Result<Reply, Refusal>
-    where
-        B: Body<Data: Send> + Unpin + Send,
-    {
+    pub(super) async fn read<B: RequestBody>(
+        &self,
+        inbound: &mut Inbound<'_, S, B>,
+    ) -> Result<Reply, Refusal> {
         let request: ReadRequest = inbound.only().await?;
         let resource = Resource::for_read(&request.resource_name).map_err(Refusal::invalid)?;
         let limit = usize::try_from(request.read_limit);
@@ -90,10 +90,10 @@ impl<S: Store> Caller<'_, S> {
         Ok(Reply::long_blob(bytes, len, deflater))
     }
 
-    pub(super) async fn write<B>(&self, inbound: &mut Inbound<'_, S, B>) -> Result<Reply, Refusal>
-    where
-        B: Body<Data: Send> + Unpin + Send,
-    {
+    pub(super) async fn write<B: RequestBody>(
+        &self,
+        inbound: &mut Inbound<'_, S, B>,
+    ) -> Result<Reply, Refusal> {
         let first: Option<WriteRequest> = inbound.decoded().await?;
         let request = first.ok_or_else(|| Refusal::invalid("the call has no message"))?;
         let name = request.resource_name.clone();
@@ -101,7 +101,8 @@ impl<S: Store> Caller<'_, S> {
         let digest = resource.digest;
         if digest.len() > LONG_LEN_MAX {
             self.front.store().count(Event::TooLarge, 1);
-            return Err(failed(fonn_proto::Failure::TooLarge));
+            let line = format!("the longest blob that is taken has {LONG_LEN_MAX} bytes");
+            return Err(Refusal::invalid(line));
         }
         let key = Bytes::from(digest.blob_key(&resource.instance));
         let upload = self.front.0.uploads.begin(&self.scope, key);
@@ -145,13 +146,10 @@ impl<S: Store> Caller<'_, S> {
         }))
     }
 
-    pub(super) async fn query_write_status<B>(
+    pub(super) async fn query_write_status<B: RequestBody>(
         &self,
         inbound: &mut Inbound<'_, S, B>,
-    ) -> Result<Reply, Refusal>
-    where
-        B: Body<Data: Send> + Unpin + Send,
-    {
+    ) -> Result<Reply, Refusal> {
         let request: QueryWriteStatusRequest = inbound.only().await?;
         let resource = Resource::for_write(&request.resource_name).map_err(Refusal::invalid)?;
         let present = self.present(&resource.instance, &[resource.digest]).await;
