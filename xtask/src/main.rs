@@ -27,8 +27,6 @@ Usage: cargo xtask COMMAND
 Commands:
   tidy           check imports between crates, the length of files, paths of machines, and prose
                  (--commits BASE..HEAD also checks the subjects of these commits)
-  prose          print words and sentences of each document, of this repository or of the directory DIR
-                 (--lower writes lower numbers into xtask/prose.ratchet)
   codegen        write proto/src/gen/ from proto/fonn/v1/*.proto
   crates         write the graph and the table of crates in docs/architecture.md, from the manifests
   admin-api      write the reference of the admin port, docs/admin-api.md, from the comments of these
@@ -68,13 +66,6 @@ fn run() -> Result<ExitCode> {
             tidy_up(None)
         }
         ["tidy", "--commits", range] => tidy_up(Some(range)),
-        ["prose"] => print_prose(&root()?),
-        ["prose", "--lower"] => {
-            let total = tidy::lower_ratchet(&root()?)?;
-            writeln!(io::stdout(), "{total} offences are left")?;
-            Ok(ExitCode::SUCCESS)
-        }
-        ["prose", dir] => print_prose(Path::new(dir)),
         ["codegen"] => write(&codegen::FILES),
         ["crates"] => write(&crates::FILES),
         ["admin-api"] => write(&admin_api::FILES),
@@ -106,12 +97,6 @@ fn tidy_up(commits: Option<&str>) -> Result<ExitCode> {
         writeln!(out, "{finding}")?;
     }
     Ok(ExitCode::from(u8::from(!findings.is_empty())))
-}
-
-/// Prints the sizes of the documents below `root`.
-fn print_prose(root: &Path) -> Result<ExitCode> {
-    io::stdout().write_all(prose::table(root)?.as_bytes())?;
-    Ok(ExitCode::SUCCESS)
 }
 
 /// Writes generated files, and says which have changed.

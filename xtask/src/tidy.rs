@@ -6,7 +6,6 @@ mod comments;
 mod commits;
 mod graph;
 mod prose;
-mod ratchet;
 mod sources;
 mod words;
 
@@ -16,8 +15,6 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-
-use self::ratchet::Ratchet;
 
 /// A breach of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,26 +50,11 @@ pub fn check(root: &Path, commits: Option<&str>) -> Result<Vec<Finding>> {
     let files = tracked_files(root)?;
     let mut findings = graph::check(&files)?;
     findings.extend(files.iter().flat_map(sources::check));
-    let numbers = Ratchet::read(root)?.unwrap_or_default();
-    findings.extend(numbers.check(files.iter().flat_map(prose::check).collect()));
+    findings.extend(files.iter().flat_map(prose::check));
     if let Some(range) = commits {
         findings.extend(commits::check(root, range)?);
     }
     Ok(findings)
-}
-
-/// Writes lower numbers of offences against prose for the repository at `root`, and returns their
-/// sum. Without a file of numbers all offences of now are written.
-pub fn lower_ratchet(root: &Path) -> Result<usize> {
-    let files = tracked_files(root)?;
-    let offences: Vec<_> = files.iter().flat_map(prose::check).collect();
-    let now = Ratchet::of(&offences);
-    let numbers = match Ratchet::read(root)? {
-        Some(numbers) => numbers.lowered_to(&now),
-        None => now,
-    };
-    numbers.write(root)?;
-    Ok(numbers.total())
 }
 
 /// Git in `root`, even where a hook of another repository calls this.

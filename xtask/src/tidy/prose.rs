@@ -21,17 +21,8 @@ const GENERATED_DIRS: [&str; 1] = ["src/gen/"];
 /// Names the unwanted words; it cannot do without them.
 const WORD_LIST: &str = "xtask/src/tidy/words.rs";
 
-/// A breach of a rule that the ratchet counts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Offence {
-    /// The rule.
-    pub rule: &'static str,
-    /// Where, and what would be right.
-    pub finding: Finding,
-}
-
 /// Checks one file.
-pub fn check(file: &SourceFile) -> Vec<Offence> {
+pub fn check(file: &SourceFile) -> Vec<Finding> {
     if is_document(&file.path) {
         check_document(file)
     } else if file.path.ends_with(".rs")
@@ -44,32 +35,26 @@ pub fn check(file: &SourceFile) -> Vec<Offence> {
     }
 }
 
-fn offence(rule: &'static str, file: &SourceFile, line: usize, message: String) -> Offence {
-    Offence {
-        rule,
-        finding: Finding {
-            path: file.path.clone(),
-            line: Some(line),
-            message,
-        },
+fn finding(file: &SourceFile, line: usize, message: String) -> Finding {
+    Finding {
+        path: file.path.clone(),
+        line: Some(line),
+        message,
     }
 }
 
-fn word_offences(file: &SourceFile, line: usize, text: &str) -> Vec<Offence> {
+fn unwanted_words(file: &SourceFile, line: usize, text: &str) -> Vec<Finding> {
     unwanted(text)
         .into_iter()
-        .map(|(phrase, instead)| {
-            let message = format!("`{phrase}`: write {instead}");
-            offence("words", file, line, message)
-        })
+        .map(|(phrase, instead)| finding(file, line, format!("`{phrase}`: write {instead}")))
         .collect()
 }
 
-fn check_document(file: &SourceFile) -> Vec<Offence> {
+fn check_document(file: &SourceFile) -> Vec<Finding> {
     let blocks = markdown::blocks(&file.text);
     let mut found = Vec::new();
     for block in &blocks {
-        found.extend(word_offences(file, block.line, &block.text));
+        found.extend(unwanted_words(file, block.line, &block.text));
     }
     for sentence in sentences(&blocks) {
         let words = sentence.words();
@@ -79,7 +64,7 @@ fn check_document(file: &SourceFile) -> Vec<Offence> {
                 "a sentence of {words} words, more than {SENTENCE_WORDS_MAX}: \"{}\u{2026}\"",
                 start.join(" ")
             );
-            found.push(offence("sentences", file, sentence.line, message));
+            found.push(finding(file, sentence.line, message));
         }
     }
     for (line, kind, text) in markdown::lines(&file.text) {
@@ -91,12 +76,12 @@ fn check_document(file: &SourceFile) -> Vec<Offence> {
     found
 }
 
-fn check_rust(file: &SourceFile) -> Vec<Offence> {
+fn check_rust(file: &SourceFile) -> Vec<Finding> {
     let mut found = Vec::new();
     for comment in comment_lines(&file.text) {
         if !comment.is_code {
             let text = markdown::plain(&comment.text);
-            found.extend(word_offences(file, comment.line, &text));
+            found.extend(unwanted_words(file, comment.line, &text));
         }
         if !comment.is_code && is_too_wide(&comment.text, comment.width, COMMENT_WIDTH_MAX) {
             let columns = comment.width;
@@ -104,7 +89,7 @@ fn check_rust(file: &SourceFile) -> Vec<Offence> {
         }
     }
     for (line, name) in test_names(&file.text) {
-        found.extend(word_offences(file, line, &name.replace('_', " ")));
+        found.extend(unwanted_words(file, line, &name.replace('_', " ")));
     }
     found
 }
@@ -123,9 +108,9 @@ fn is_too_wide(text: &str, columns: usize, columns_max: usize) -> bool {
             .contains(char::is_whitespace)
 }
 
-fn too_wide(file: &SourceFile, line: usize, columns: usize, columns_max: usize) -> Offence {
+fn too_wide(file: &SourceFile, line: usize, columns: usize, columns_max: usize) -> Finding {
     let message = format!("{columns} columns, more than {columns_max}: wrap it");
-    offence("width", file, line, message)
+    finding(file, line, message)
 }
 
 #[cfg(test)]
@@ -137,9 +122,14 @@ mod tests {
             path: path.to_owned(),
             text: text.to_owned(),
         };
+        let rule = |message: &str| match message {
+            it if it.starts_with('`') => "words",
+            it if it.starts_with("a sentence") => "sentences",
+            _ => "width",
+        };
         check(&file)
             .into_iter()
-            .map(|offence| (offence.rule, offence.finding.line))
+            .map(|finding| (rule(&finding.message), finding.line))
             .collect()
     }
 
