@@ -12,6 +12,7 @@ use fonn_codec::registry;
 use fonn_cold_tier::store::Opened;
 use fonn_disk_tier::levels::LevelCodec;
 use fonn_proto::Failure;
+use fonn_proto::session::Dialect;
 
 use crate::server::Shared;
 use crate::stats::Counter;
@@ -135,8 +136,8 @@ fn requests(snapshot: &mut Snapshot, shared: &Shared) {
     );
     let help = "Time from the arrival of a request to its reply, waiting for tiers and disk included; \
                 requests that arrived together count with the mean of their batch.";
-    for (protocol, latency) in ["text", "binary", "resp"].iter().zip(&shared.latency) {
-        let labels = [("protocol", *protocol)];
+    for (dialect, latency) in Dialect::ALL.iter().zip(&shared.latency) {
+        let labels = [("protocol", dialect.name())];
         snapshot.histogram(
             "fonn_request_duration_seconds",
             help,
@@ -177,7 +178,7 @@ fn ram(snapshot: &mut Snapshot, shared: &Shared) {
     gauge(
         "fonn_receiving_bytes",
         "Bytes reserved for large requests that are arriving.",
-        shared.service.engine.inflight(),
+        shared.reserved_bytes(),
     );
     gauge(
         "fonn_ram_withheld_bytes",

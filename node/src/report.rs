@@ -5,7 +5,7 @@ use fonn_base::metrics::Label as _;
 use fonn_base::size::ByteCount;
 use fonn_server::Client;
 use fonn_server::report::{self, Pairs, pair, process};
-pub use fonn_server::report::{connections, wants_section};
+pub use fonn_server::report::{connection_line, connections, wants_section};
 
 use crate::namespaces::Asked;
 use crate::server::Shared;
@@ -45,7 +45,7 @@ pub fn general(shared: &Shared) -> Pairs {
         pair("evictions", counters.evictions),
         pair("evicted_unfetched", counters.evicted_unfetched),
         pair("expired", counters.expired),
-        pair("inflight_bytes", engine.inflight()),
+        pair("inflight_bytes", shared.reserved_bytes()),
     ]);
     if let Some(disk) = engine.disk() {
         let usage = disk.usage();
@@ -123,33 +123,16 @@ pub fn items(shared: &Shared) -> Pairs {
     ]
 }
 
-/// `CLIENT INFO`.
-#[must_use]
-pub fn connection_line(client: Client<'_>) -> String {
-    format!("id={} addr={}", client.id, client.peer)
-}
-
-/// `CONFIG GET`: the node's own settings, and under Redis's names what clients look for.
+/// `CONFIG GET`.
 #[must_use]
 pub fn config(shared: &Shared, patterns: &[&[u8]]) -> Pairs {
-    let pairs = vec![
-        pair("maxmemory", shared.service.engine.ram().budget()),
-        pair("maxmemory-policy", "allkeys-lru"),
-        pair("databases", Space::DATABASES),
-        pair("maxclients", shared.connections_max),
-        pair("proto-max-bulk-len", shared.value_len_max()),
-        pair("timeout", 0),
-        pair("save", ""),
-        pair(
-            "appendonly",
-            if shared.service.engine.disk().is_some() {
-                "yes"
-            } else {
-                "no"
-            },
-        ),
+    let engine = &shared.service.engine;
+    let appendonly = if engine.disk().is_some() { "yes" } else { "no" };
+    let own = [
+        pair("maxmemory", engine.ram().budget()),
+        pair("appendonly", appendonly),
     ];
-    report::config(shared, pairs, patterns)
+    report::config(shared, own, patterns)
 }
 
 /// Entries of each database that has any.
@@ -204,8 +187,6 @@ pub fn info(
         let pairs = vec![pair("keyspace_hits", hits), pair("keyspace_misses", misses)];
         sections.push(("Stats", pairs));
     }
-    let pairs = vec![pair("role", "master"), pair("connected_slaves", 0)];
-    sections.push(("Replication", pairs));
     if let Some(disk) = engine.disk() {
         let usage = disk.usage();
         let pairs = vec![
@@ -218,10 +199,5 @@ pub fn info(
     }
     // Clients that ask are answered as by a cluster, if only of this node.
     sections.push(("Cluster", vec![pair("cluster_enabled", 1)]));
-    let rows = keyspace.iter().map(|(database, keys)| {
-        let value = format!("keys={keys},expires=0,avg_ttl=0");
-        (format!("db{database}"), value)
-    });
-    sections.push(("Keyspace", rows.collect()));
-    report::info(shared, client, wanted, sections)
+    report::info(shared, client, wanted, sections, keyspace)
 }

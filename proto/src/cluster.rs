@@ -12,13 +12,11 @@ use bytes::Bytes;
 
 use crate::Outcome;
 use crate::hash::{fnv1a, mix};
+use crate::member::{host_and_port, is_reachable};
 use crate::placement::{Owners, SLOT_COUNT};
 
 /// Bytes of a [`NodeId`].
 pub const NODE_ID_LEN: usize = 20;
-
-/// The longest address of a router in bytes: a host name of 255, a colon and a port.
-pub const ROUTER_ADDRESS_LEN_MAX: usize = 261;
 
 /// The name that a member has among Redis Cluster clients: 40 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -240,7 +238,7 @@ impl ClusterView {
     /// says that it owns all. `None` if that is no address.
     #[must_use]
     pub fn of_router(address: &str) -> Option<Self> {
-        let (host, port) = host_and_port(address).filter(|_| is_router_address(address))?;
+        let (host, port) = host_and_port(address).filter(|_| is_reachable(address))?;
         Some(Self::of_one(ClusterMember {
             id: NodeId::of_name(&router_name(address)),
             host: host.to_owned(),
@@ -355,21 +353,6 @@ pub fn router_name(address: &str) -> String {
     format!("router {address}")
 }
 
-/// Whether clients may be sent to HOST:PORT: a name or an address that is not that of all, and a
-/// port. Such addresses come from other processes, and are shown to clients in lines of words.
-#[must_use]
-pub fn is_router_address(text: &str) -> bool {
-    let Some((host, port)) = host_and_port(text) else {
-        return false;
-    };
-    let is_named = |byte: u8| byte.is_ascii_alphanumeric() || b"._-:".contains(&byte);
-    let is_any = host.parse::<IpAddr>().is_ok_and(|it| it.is_unspecified());
-    let fits = text.len() <= ROUTER_ADDRESS_LEN_MAX;
-    // Only the address of version 6 has colons, and it needs its brackets.
-    let is_whole = !host.contains(':') || text.starts_with('[');
-    fits && port > 0 && is_whole && !is_any && host.bytes().all(is_named)
-}
-
 /// Whether HOST:PORT is one of this machine alone. Names are not looked up.
 #[must_use]
 pub fn is_loopback(text: &str) -> bool {
@@ -398,16 +381,6 @@ pub fn ranges(owners: impl Fn(u16) -> Option<Owners>) -> Vec<SlotRange> {
         }
     }
     ranges
-}
-
-/// Host, without brackets, and port of `HOST:PORT`; None if it is not that.
-#[must_use]
-pub fn host_and_port(address: &str) -> Option<(&str, u16)> {
-    let (host, port) = address.rsplit_once(':')?;
-    let inner = host.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
-    let host = inner.unwrap_or(host);
-    (!host.is_empty()).then_some(())?;
-    Some((host, port.parse().ok()?))
 }
 
 /// Whether a client wants to be told when a command is for another member.

@@ -1,5 +1,7 @@
 //! A member of a cluster, as other members and routers know it by a topology.
 
+use std::net::IpAddr;
+
 #[cfg(feature = "grpc")]
 use crate::grpc::v1;
 
@@ -83,6 +85,30 @@ pub fn is_host_and_port(address: &str) -> bool {
     is_host && is_port
 }
 
+/// Host, without brackets, and port of `HOST:PORT`; None if it is not that.
+#[must_use]
+pub fn host_and_port(address: &str) -> Option<(&str, u16)> {
+    let (host, port) = address.rsplit_once(':')?;
+    let inner = host.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
+    let host = inner.unwrap_or(host);
+    (!host.is_empty()).then_some(())?;
+    Some((host, port.parse().ok()?))
+}
+
+/// Longest address that others reach a member or router at, in bytes.
+pub const ADDRESS_LEN_MAX: usize = 256;
+
+/// Whether it is a HOST:PORT at which others may reach a member or router: not all addresses of a
+/// machine, not a port that is yet to be found. Clients are shown such addresses in lines of words.
+#[must_use]
+pub fn is_reachable(address: &str) -> bool {
+    let is_any = host_and_port(address).is_some_and(|(host, _)| {
+        let ip = host.parse::<IpAddr>();
+        ip.is_ok_and(|ip| ip.is_unspecified())
+    });
+    is_host_and_port(address) && address.len() <= ADDRESS_LEN_MAX && !is_any
+}
+
 #[cfg(feature = "grpc")]
 impl From<&Member> for v1::ClusterMember {
     fn from(member: &Member) -> Self {
@@ -150,6 +176,40 @@ mod tests {
             "", "a", ":1", "a:", "a:0", "a:65536", "a:+1", "::1:1", "[x]:1", "a b:1", "a/b:1",
         ] {
             assert!(!is_host_and_port(address), "{address}");
+        }
+    }
+
+    #[test]
+    fn addresses_are_taken_apart_at_the_last_colon() {
+        assert_eq!(host_and_port("a.example:1"), Some(("a.example", 1)));
+        assert_eq!(host_and_port("[::1]:65535"), Some(("::1", 65535)));
+        for wrong in ["", ":1", "a", "a:", "a:65536", "a:-1", "[]:1"] {
+            assert_eq!(host_and_port(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn others_reach_one_machine_at_a_port_that_is_known() {
+        for right in ["10.0.0.9:1", "r-1.example_x:65535", "[2001:db8::9]:11211"] {
+            assert!(is_reachable(right), "{right}");
+        }
+        let long = format!("{}:1", "h".repeat(ADDRESS_LEN_MAX));
+        let wrong = [
+            "",
+            "host",
+            "host:0",
+            "0.0.0.0:1",
+            "[::]:1",
+            "::1:1",
+            "a b:1",
+            "a\n:1",
+            "unix:/x",
+            "a/b:1",
+            "caf\u{e9}:1",
+            &long,
+        ];
+        for wrong in wrong {
+            assert!(!is_reachable(wrong), "{wrong}");
         }
     }
 }

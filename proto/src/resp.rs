@@ -46,6 +46,11 @@ use wording::ReplyError;
 /// they send by it.
 pub const REDIS_VERSION: &str = "7.4.0";
 
+/// Whether there is a command of that name, in any case.
+pub(crate) fn is_command(name: &[u8]) -> bool {
+    table::find(name).is_some()
+}
+
 /// Reads the requests of one connection.
 #[derive(Debug)]
 pub struct Parser {

@@ -12,7 +12,7 @@ mod detect;
 mod tests;
 
 pub use ahead::KeysAhead;
-pub use detect::{DETECT_LEN_MAX, Detection, Dialect, Stranger, detect};
+pub use detect::{DETECT_LEN_MAX, Detection, Dialect, detect};
 
 use crate::memcached::{binary, text};
 use crate::outcome::Failure;

@@ -10,7 +10,7 @@ use fonn_base::config::{self, ConfigError, Early, Origins, Setting};
 use fonn_base::duration::Span;
 use fonn_base::size::{Budget, ByteCount};
 use fonn_program::{CommonConfig, CommonSettings, HostPort, LogSettings, one_or_many};
-use fonn_proto::cluster::is_router_address;
+use fonn_proto::member::is_reachable;
 use serde::Deserialize;
 
 const ABOUT: &str = "The front of a cluster of fonn nodes: memcached and Redis protocols on one address, \
@@ -106,7 +106,7 @@ impl FromStr for ClientAddr {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match is_router_address(text) {
+        match is_reachable(text) {
             true => Ok(Self(text.to_owned())),
             false => Err(format!(
                 "`{text}` is no HOST:PORT at which clients reach this router, as in 10.0.0.9:11211"

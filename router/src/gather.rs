@@ -48,7 +48,8 @@ pub async fn execute(
         ServerCommand::Stats(StatsKind::Empty) => ServerOutcome::Pairs(Vec::new()),
         ServerCommand::Info(sections) => {
             let answers = ask_all(router, client.space, &general(client)).await;
-            let keys = match report::wants_keyspace(sections) {
+            // Every member has to count them.
+            let keys = match report::wants_section(sections, "Keyspace") {
                 true => count(router, client.space).await.unwrap_or(0),
                 false => 0,
             };
@@ -85,9 +86,7 @@ pub async fn execute(
             count,
         } => scan(router, client.space, *cursor, *pattern, *count).await,
         ServerCommand::RandomKey => random_key(router, client.space).await,
-        ServerCommand::ClientInfo => {
-            ServerOutcome::Text(format!("id={} addr={}", client.id, client.peer))
-        }
+        ServerCommand::ClientInfo => ServerOutcome::Text(report::connection_line(client)),
         ServerCommand::Auth { .. } => ServerOutcome::AuthNotConfigured,
         ServerCommand::ClusterView => ServerOutcome::Cluster(router.address().view(client.local)),
         ServerCommand::CountInSlot(slot) => {

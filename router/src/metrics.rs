@@ -1,32 +1,14 @@
-//! What a router counts, and its metrics: read from their cells at each scrape.
+//! The metrics of a router: read from their cells at each scrape.
 
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use fonn_base::metrics::striped::Counters;
-use fonn_base::metrics::{Label as _, Metrics, Snapshot};
+use fonn_base::metrics::{Metrics, Snapshot};
+use fonn_proto::session::Dialect;
 use fonn_server::Event;
 
 use crate::follow::Follower;
 use crate::service::{Router, Shared};
-
-/// Counters of what happens on connections of clients.
-#[derive(Debug, Default)]
-pub struct ConnectionEvents(Counters<{ Event::ALL.len() }>);
-
-impl ConnectionEvents {
-    /// Counts an event, or its bytes.
-    #[inline]
-    pub fn count(&self, event: Event, n: u64) {
-        self.0.add(event as usize, n);
-    }
-
-    /// The total since the start.
-    #[must_use]
-    pub fn total(&self, event: Event) -> u64 {
-        self.0.total(event as usize)
-    }
-}
 
 /// Publishes everything about a router but its connections to members.
 pub fn register(metrics: &Metrics, shared: &Arc<Shared>, follower: &Arc<Follower>) {
@@ -43,7 +25,7 @@ pub fn register(metrics: &Metrics, shared: &Arc<Shared>, follower: &Arc<Follower
 }
 
 fn connections(snapshot: &mut Snapshot, shared: &Shared) {
-    let events = shared.service.connection_events();
+    let total = |event| shared.service.connection_total(event);
     let mut gauge = |name, help, value: usize| snapshot.gauge(name, help, &[], value as f64);
     gauge(
         "fonn_router_connections",
@@ -61,7 +43,7 @@ fn connections(snapshot: &mut Snapshot, shared: &Shared) {
         shared.unsent_bytes(),
     );
     let mut counter = |name, help, event| {
-        snapshot.counter(name, help, &[], events.total(event));
+        snapshot.counter(name, help, &[], total(event));
     };
     counter(
         "fonn_router_connections_total",
@@ -119,17 +101,12 @@ fn connections(snapshot: &mut Snapshot, shared: &Shared) {
     ] {
         let help = "Commands that were refused because of their client, by reason.";
         let labels = [("reason", reason)];
-        snapshot.counter(
-            "fonn_router_refusals_total",
-            help,
-            &labels,
-            events.total(event),
-        );
+        snapshot.counter("fonn_router_refusals_total", help, &labels, total(event));
     }
     let help = "Time from the arrival of a request to its reply; requests that arrived together count \
                 with the mean of their batch.";
-    for (protocol, latency) in ["text", "binary", "resp"].iter().zip(&shared.latency) {
-        let labels = [("protocol", *protocol)];
+    for (dialect, latency) in Dialect::ALL.iter().zip(&shared.latency) {
+        let labels = [("protocol", dialect.name())];
         let name = "fonn_router_request_duration_seconds";
         snapshot.histogram(name, help, &labels, &latency.sum());
     }
@@ -159,22 +136,10 @@ fn freshness(snapshot: &mut Snapshot, follower: &Follower) {
 }
 
 fn map(snapshot: &mut Snapshot, router: &Router) {
-    let topology = router.map().topology();
-    let topology = topology.as_deref();
     snapshot.gauge(
         "fonn_router_map_epoch",
         "Epoch of the map that requests are sent by; 0 before there is one.",
         &[],
-        topology.map_or(0.0, |topology| topology.epoch() as f64),
+        router.map().epoch() as f64,
     );
-    let members = topology.map_or(&[][..], |topology| topology.members());
-    let serving = members.iter().filter(|it| it.state.is_serving()).count();
-    for (state, count) in [("serving", serving), ("other", members.len() - serving)] {
-        snapshot.gauge(
-            "fonn_router_map_members",
-            "Members in the map, by whether requests are sent to them.",
-            &[("state", state)],
-            count as f64,
-        );
-    }
 }

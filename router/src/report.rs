@@ -1,9 +1,8 @@
 //! What clients are told about the router and its cluster: `stats`, `INFO`, `CONFIG GET`.
 
-use fonn_proto::Space;
 use fonn_proto::request::ServerOutcome;
-pub use fonn_server::report::connections;
 use fonn_server::report::{self, Pairs, pair, process};
+pub use fonn_server::report::{connection_line, connections, wants_section};
 use fonn_server::{Budget as _, Client, Service as _};
 
 use crate::service::Shared;
@@ -87,26 +86,13 @@ pub fn items_of_namespace(answers: impl Iterator<Item = ServerOutcome>) -> Pairs
         .collect()
 }
 
-/// `CONFIG GET`: the router's own settings, and under Redis's names what clients look for.
+/// `CONFIG GET`.
 pub fn config(shared: &Shared, patterns: &[&[u8]]) -> Pairs {
-    let pairs = vec![
-        pair("databases", Space::DATABASES),
-        pair("maxclients", shared.connections_max),
-        pair("timeout", 0),
+    let own = [
         pair("maxmemory", shared.service.budget().bytes_max()),
-        pair("maxmemory-policy", "allkeys-lru"),
-        pair("proto-max-bulk-len", shared.value_len_max()),
-        pair("save", ""),
         pair("appendonly", "no"),
     ];
-    report::config(shared, pairs, patterns)
-}
-
-/// Whether `INFO` with these sections tells how many keys there are, which every member has to
-/// count.
-#[must_use]
-pub fn wants_keyspace(sections: &[String]) -> bool {
-    report::wants_section(sections, "Keyspace")
+    report::config(shared, own, patterns)
 }
 
 /// `INFO`, with sums over the members for what they count: of all, or of the client's namespace.
@@ -152,23 +138,13 @@ pub fn info(
                 false => [reads, vec![pair("evicted_keys", stat("evictions"))]].concat(),
             },
         ),
-        (
-            "Replication",
-            vec![pair("role", "master"), pair("connected_slaves", 0)],
-        ),
         ("Cluster", cluster),
-        (
-            "Keyspace",
-            match keys {
-                0 => Vec::new(),
-                keys => vec![(
-                    format!("db{}", client.space.database()),
-                    format!("keys={keys},expires=0,avg_ttl=0"),
-                )],
-            },
-        ),
     ];
-    report::info(shared, client, sections, more)
+    let keyspace = match u64::try_from(keys) {
+        Ok(keys @ 1..) => vec![(client.space.database(), keys)],
+        _ => Vec::new(),
+    };
+    report::info(shared, client, sections, more, &keyspace)
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use fonn_base::metrics::Label as _;
+use fonn_base::metrics::striped::Counters;
 use fonn_forward::{Again, Came, Event, Events, Forwarded, Forwarder, Map};
 use fonn_proto::ServerCommand;
 use fonn_proto::request::ServerOutcome;
@@ -10,7 +12,6 @@ use fonn_server::{Client, Execution, FixedBudget, Job, NoAcks, Service};
 use crate::address::Address;
 use crate::check::Checks;
 use crate::gather;
-use crate::metrics::ConnectionEvents;
 
 /// What all connections of a router share.
 pub type Shared = fonn_server::Shared<Router>;
@@ -24,7 +25,7 @@ pub struct Router {
     forwarder: Forwarder,
     address: Address,
     checks: Checks,
-    connections: ConnectionEvents,
+    connections: Counters<{ fonn_server::Event::ALL.len() }>,
     budget: FixedBudget,
     value_len_max: usize,
 }
@@ -42,7 +43,7 @@ impl Router {
             forwarder,
             address,
             checks: Checks::default(),
-            connections: ConnectionEvents::default(),
+            connections: Counters::default(),
             budget: FixedBudget::new(budget_bytes),
             value_len_max,
         })
@@ -66,10 +67,10 @@ impl Router {
         self.forwarder.upstreams().map()
     }
 
-    /// What happened on connections of clients.
+    /// How often an event happened on connections of clients, or its bytes.
     #[must_use]
-    pub fn connection_events(&self) -> &ConnectionEvents {
-        &self.connections
+    pub fn connection_total(&self, event: fonn_server::Event) -> u64 {
+        self.connections.total(event as usize)
     }
 
     /// What happened to commands.
@@ -97,7 +98,7 @@ impl Service for Router {
 
     #[inline]
     fn count(&self, event: fonn_server::Event, n: u64) {
-        self.connections.count(event, n);
+        self.connections.add(event as usize, n);
     }
 
     #[inline]

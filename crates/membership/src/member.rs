@@ -1,8 +1,6 @@
 //! A member of the cluster, as all members know it.
 
-use std::net::IpAddr;
-
-use fonn_proto::member::{MemberState, is_host_and_port};
+use fonn_proto::member::{ADDRESS_LEN_MAX, MemberState, is_host_and_port};
 use fonn_replication::Status;
 use serde::{Deserialize, Serialize};
 
@@ -11,23 +9,13 @@ use super::types::RaftId;
 /// Longest name of a member and of a zone, in bytes.
 const NAME_LEN_MAX: usize = 64;
 /// Longest address and version, in bytes.
-const TEXT_LEN_MAX: usize = 256;
+const TEXT_LEN_MAX: usize = ADDRESS_LEN_MAX;
 
 /// Whether it can be the name of a member or a zone: 1–64 letters, digits, `.`, `_`, `-`.
 #[must_use]
 pub fn is_name(text: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     (1..=NAME_LEN_MAX).contains(&text.len()) && text.bytes().all(allowed)
-}
-
-/// Whether it is a HOST:PORT at which others may reach a member: not all addresses of a machine,
-/// not a port that is yet to be found.
-#[must_use]
-pub fn is_reachable(text: &str) -> bool {
-    let host = text.rsplit_once(':').map_or("", |(host, _)| host);
-    let bare = host.trim_matches(['[', ']']);
-    let is_any = bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_unspecified());
-    is_host_and_port(text) && text.len() <= TEXT_LEN_MAX && !is_any
 }
 
 /// What a member says of itself when it joins, and again at each of its starts.

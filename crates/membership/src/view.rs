@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fonn_proto::cluster::{self, ClusterMember, Health, NodeId, SlotRange};
-use fonn_proto::member::Member;
+use fonn_proto::member::{Member, host_and_port};
 use fonn_proto::placement::Owners;
 use fonn_proto::{ClusterView, resp};
 use parking_lot::Mutex;
@@ -139,7 +139,7 @@ fn shown(of_map: &Member, is_own: bool) -> Option<ClusterMember> {
 }
 
 fn member(name: &str, client_address: &str, health: Health) -> ClusterMember {
-    let (host, port) = cluster::host_and_port(client_address).unwrap_or_default();
+    let (host, port) = host_and_port(client_address).unwrap_or_default();
     ClusterMember {
         id: NodeId::of_name(name),
         host: host.to_owned(),

@@ -1,26 +1,18 @@
 //! The memory that clients may make the server hold.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 /// What requests on their way in and replies on their way out are counted against.
 pub trait Budget: Send + Sync {
     /// Bytes at most, of requests and replies together.
     fn bytes_max(&self) -> usize;
 
-    /// Bytes reserved for requests that are arriving.
-    fn reserved(&self) -> usize;
+    /// Counts bytes of a request that are about to come. False, and nothing is counted, if the
+    /// memory for them is not there yet.
+    fn try_hold(&self, bytes: usize) -> bool;
 
-    /// Reserves bytes for a request. False if more than `reserved_max` would be reserved then, or
-    /// if the memory is not there yet.
-    fn reserve(&self, bytes: usize, reserved_max: usize) -> bool;
-
-    /// Gives back what [`Budget::reserve`] took.
-    fn release(&self, bytes: usize);
-
-    /// Counts bytes of replies that their client does not read, which are there already.
+    /// Counts bytes that are there already: of replies that their client does not read.
     fn hold(&self, bytes: usize);
 
-    /// Takes back what [`Budget::hold`] counted.
+    /// Takes back what [`Budget::try_hold`] or [`Budget::hold`] counted.
     fn let_go(&self, bytes: usize);
 }
 
@@ -28,17 +20,13 @@ pub trait Budget: Send + Sync {
 #[derive(Debug)]
 pub struct FixedBudget {
     bytes_max: usize,
-    reserved: AtomicUsize,
 }
 
 impl FixedBudget {
     /// A budget of so many bytes.
     #[must_use]
-    pub fn new(bytes_max: usize) -> Self {
-        Self {
-            bytes_max,
-            reserved: AtomicUsize::new(0),
-        }
+    pub const fn new(bytes_max: usize) -> Self {
+        Self { bytes_max }
     }
 }
 
@@ -47,24 +35,8 @@ impl Budget for FixedBudget {
         self.bytes_max
     }
 
-    fn reserved(&self) -> usize {
-        self.reserved.load(Ordering::Acquire)
-    }
-
-    fn reserve(&self, bytes: usize, reserved_max: usize) -> bool {
-        let reserve = |now: usize| {
-            // One request always goes, however small the budget.
-            (now == 0 || now.saturating_add(bytes) <= reserved_max)
-                .then(|| now.saturating_add(bytes))
-        };
-        let reserved = self
-            .reserved
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, reserve);
-        reserved.is_ok()
-    }
-
-    fn release(&self, bytes: usize) {
-        self.reserved.fetch_sub(bytes, Ordering::AcqRel);
+    fn try_hold(&self, _: usize) -> bool {
+        true
     }
 
     fn hold(&self, _: usize) {}

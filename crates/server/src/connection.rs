@@ -500,7 +500,7 @@ impl<'c, S: Service> Driver<'c, S> {
                 parsed.need = total;
                 false
             }
-            Detection::Peer | Detection::Refused(_) => {
+            Detection::Peer | Detection::Refused => {
                 self.count(Event::ProtocolError, 1);
                 parsed.close = true;
                 false
@@ -508,7 +508,7 @@ impl<'c, S: Service> Driver<'c, S> {
             Detection::Found(dialect) => {
                 let mut session = Session::new(dialect, self.shared.limits(), self.connection.id);
                 session.set_authenticated(self.guard.is_admitted());
-                let number = dialect_index(dialect) as u8 + 1;
+                let number = dialect as u8 + 1;
                 self.connection.dialect.store(number, Ordering::Relaxed);
                 self.session = Some(Box::new(session));
                 true
@@ -526,13 +526,4 @@ fn revoked() -> io::Error {
 
 fn stalled(what: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, what)
-}
-
-/// The place of a dialect in tables.
-fn dialect_index(dialect: Dialect) -> usize {
-    match dialect {
-        Dialect::Text => 0,
-        Dialect::Binary => 1,
-        Dialect::Resp => 2,
-    }
 }

@@ -187,6 +187,12 @@ impl<S: Service> Shared<S> {
             .is_some_and(|since| since.elapsed() >= time)
     }
 
+    /// Bytes reserved for requests that are arriving.
+    #[must_use]
+    pub fn reserved_bytes(&self) -> usize {
+        self.memory.reserved_bytes()
+    }
+
     /// Bytes of replies that clients do not read yet.
     #[must_use]
     pub fn unsent_bytes(&self) -> usize {

@@ -56,6 +56,8 @@ pub(super) struct Memory {
     queued: AtomicUsize,
     /// The requests of clients that hold memory.
     arrivals: Arrivals,
+    /// Reserved for requests that are arriving.
+    reserved_bytes: AtomicUsize,
     tls_bytes: AtomicUsize,
     unsent_bytes: AtomicUsize,
     unsent: Mutex<Unsent>,
@@ -127,7 +129,8 @@ impl<S: Service> Drop for Reservation<'_, S> {
         if let Some(ticket) = self.ticket {
             self.shared.memory.arrivals.end(ticket);
         }
-        self.shared.service.budget().release(self.bytes);
+        self.shared.memory.unreserve(self.bytes);
+        self.shared.service.budget().let_go(self.bytes);
     }
 }
 
@@ -351,13 +354,34 @@ fn share_max<S: Service>(shared: &Shared<S>) -> usize {
 }
 
 impl Memory {
-    /// Reserves bytes. False if requests and unsent replies would have more than `bytes_max` then.
+    /// Reserves bytes. False if requests and unsent replies would have more than `bytes_max` then,
+    /// or if the memory is not there yet.
     fn try_reserve<S: Service>(&self, shared: &Shared<S>, bytes: usize, bytes_max: usize) -> bool {
-        let budget = shared.service.budget();
-        // One request always goes, however small the budget is.
-        let held = budget.reserved();
-        let all = held.saturating_add(self.unsent_bytes.load(Ordering::Relaxed));
-        (held == 0 || all.saturating_add(bytes) <= bytes_max) && budget.reserve(bytes, bytes_max)
+        let unsent = self.unsent_bytes();
+        let reserve = |held: usize| {
+            let all = held.saturating_add(bytes);
+            // One request always goes, however small the budget is.
+            (held == 0 || all.saturating_add(unsent) <= bytes_max).then_some(all)
+        };
+        let reserved = &self.reserved_bytes;
+        let updated = reserved.fetch_update(Ordering::AcqRel, Ordering::Acquire, reserve);
+        if updated.is_err() {
+            return false;
+        }
+        let is_there = shared.service.budget().try_hold(bytes);
+        if !is_there {
+            self.unreserve(bytes);
+        }
+        is_there
+    }
+
+    fn unreserve(&self, bytes: usize) {
+        self.reserved_bytes.fetch_sub(bytes, Ordering::AcqRel);
+    }
+
+    /// Bytes reserved for requests that are arriving.
+    pub fn reserved_bytes(&self) -> usize {
+        self.reserved_bytes.load(Ordering::Acquire)
     }
 
     /// Whether requests wait for memory.
@@ -516,6 +540,25 @@ mod tests {
         drop(others);
         assert_eq!(shared.unsent_bytes(), 0);
         assert!(shared.memory.unsent.lock().bytes_by_source.is_empty());
+    }
+
+    #[tokio::test]
+    async fn one_request_always_goes_and_others_while_they_fit_beside_unsent_replies() {
+        let shared = shared();
+        let shared: &Shared<Fake> = &shared;
+        let slow = connect(shared, "192.0.2.1:1");
+        let _unsent = shared.memory.hold_unsent(shared, &slow, 10 * MIB);
+        let reserve = |bytes| Reservation::try_make(shared, None, bytes);
+        let alone = reserve(100 * MIB);
+        assert!(alone.is_some() && reserve(1).is_none());
+        drop(alone);
+        let first = reserve(50 * MIB);
+        assert!(first.is_some() && reserve(4 * MIB + 1).is_none());
+        let second = reserve(4 * MIB);
+        assert!(second.is_some());
+        assert_eq!(shared.reserved_bytes(), 54 * MIB);
+        drop((first, second));
+        assert_eq!(shared.reserved_bytes(), 0);
     }
 
     #[tokio::test]

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use fonn_auth::Source;
 use fonn_proto::ServerCommand;
+use fonn_proto::session::Dialect;
 use parking_lot::Mutex;
 
 use super::Shared;
@@ -45,7 +46,7 @@ pub struct Connection {
     startup: AtomicU8,
     /// Whether its TLS session counts against the budget.
     pub(super) holds_tls: AtomicBool,
-    /// 0 until the dialect is known, then 1 text, 2 binary, 3 RESP.
+    /// 0 until the dialect is known, then its place in [`Dialect::ALL`], counted from 1.
     pub(super) dialect: AtomicU8,
     /// Whether it waits for the first byte of a request.
     pub(super) at_boundary: AtomicBool,
@@ -54,7 +55,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// The place of its dialect in tables; out of range until it is known.
+    /// The place of its dialect in [`Dialect::ALL`]; out of range until it is known.
     pub(super) fn dialect_index(&self) -> usize {
         usize::from(self.dialect.load(Ordering::Relaxed).wrapping_sub(1))
     }
@@ -260,8 +261,9 @@ fn info(connection: &Connection) -> ConnectionInfo {
     ConnectionInfo {
         id: connection.id,
         peer: connection.peer.clone(),
-        dialect: ["unknown", "text", "binary", "resp"]
-            [usize::from(connection.dialect.load(Ordering::Relaxed)).min(3)],
+        dialect: Dialect::ALL
+            .get(connection.dialect_index())
+            .map_or("unknown", |dialect| dialect.name()),
         idle: connection.at_boundary.load(Ordering::Relaxed),
         age_s,
         idle_s: age_s.saturating_sub(last_s),

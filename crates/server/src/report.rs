@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 
 use fonn_base::clock::Clock;
 use fonn_base::glob;
+use fonn_proto::Space;
 
-use super::{Client, Shared};
+use super::{Client, Service, Shared};
 
 /// Names and values.
 pub type Pairs = Vec<(String, String)>;
@@ -50,9 +51,29 @@ pub fn connections<S>(shared: &Shared<S>) -> Pairs {
     pairs
 }
 
-/// `CONFIG GET`: of `pairs`, and of the settings in force, those whose name matches a pattern.
+/// What `CLIENT INFO` tells of a connection besides what its session knows.
 #[must_use]
-pub fn config<S>(shared: &Shared<S>, mut pairs: Pairs, patterns: &[&[u8]]) -> Pairs {
+pub fn connection_line(client: Client<'_>) -> String {
+    format!("addr={}", client.peer)
+}
+
+/// `CONFIG GET`: what clients look for under Redis's names, with what the program has of its `own`,
+/// and the settings in force; of these, the pairs whose name matches a pattern.
+#[must_use]
+pub fn config<S: Service>(
+    shared: &Shared<S>,
+    own: [(String, String); 2],
+    patterns: &[&[u8]],
+) -> Pairs {
+    let mut pairs = vec![
+        pair("databases", Space::DATABASES),
+        pair("maxclients", shared.connections_max),
+        pair("maxmemory-policy", "allkeys-lru"),
+        pair("proto-max-bulk-len", shared.value_len_max()),
+        pair("timeout", 0),
+        pair("save", ""),
+    ];
+    pairs.extend(own);
     let patterns: Vec<_> = patterns.iter().map(|it| it.to_ascii_lowercase()).collect();
     let is_asked_for = |name: &str| {
         let mut patterns = patterns.iter();
@@ -74,13 +95,14 @@ pub fn wants_section(sections: &[String], title: &str) -> bool {
 }
 
 /// `INFO` with the sections that are `wanted` and that the client may see: about the server and its
-/// clients, and `more`.
+/// clients, `more`, and the `keyspace`: databases with their number of keys.
 #[must_use]
 pub fn info<S>(
     shared: &Shared<S>,
     client: Client<'_>,
     wanted: &[String],
     more: Vec<(&str, Pairs)>,
+    keyspace: &[(u16, u64)],
 ) -> String {
     let uptime = shared.started.elapsed().as_secs();
     let server = vec![
@@ -95,9 +117,20 @@ pub fn info<S>(
         pair("connected_clients", shared.registry.len()),
         pair("maxclients", shared.connections_max),
     ];
+    let replication = vec![pair("role", "master"), pair("connected_slaves", 0)];
+    let keyspace = keyspace.iter().map(|(database, keys)| {
+        let value = format!("keys={keys},expires=0,avg_ttl=0");
+        (format!("db{database}"), value)
+    });
+    let mut sections = vec![
+        ("Server", server),
+        ("Clients", clients),
+        ("Replication", replication),
+    ];
+    sections.extend(more);
+    sections.push(("Keyspace", keyspace.collect()));
     let mut text = String::new();
-    let sections = [("Server", server), ("Clients", clients)];
-    for (title, pairs) in sections.into_iter().chain(more) {
+    for (title, pairs) in sections {
         let is_told = !client.is_confined || !OF_ALL.contains(&title);
         if !is_told || !wants_section(wanted, title) {
             continue;

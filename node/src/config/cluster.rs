@@ -6,11 +6,12 @@ use fonn_base::config::ConfigError;
 use fonn_base::duration::Span;
 use fonn_program::{CommonConfig, HostPort, OrNone};
 use fonn_proto::cluster::is_loopback;
+use fonn_proto::member::is_reachable;
 use fonn_server::ListenAddr;
 
 use super::Settings;
 use fonn_membership::Start;
-use fonn_membership::member::{is_name, is_reachable};
+use fonn_membership::member::is_name;
 use fonn_membership::state::DOWN_AFTER_MS;
 
 /// In the place of what is not given.

@@ -34,11 +34,6 @@ impl Config {
         self.codec_of_level[level as usize]
     }
 
-    /// The codec of a level, to be changed.
-    pub const fn codec_mut(&mut self, level: Level) -> &mut CodecChoice {
-        &mut self.codec_of_level[level as usize]
-    }
-
     /// Takes over what `new` has of these settings, which change while the node runs.
     pub fn adopt(&mut self, new: &Self, keys: &[&'static str]) {
         let is_meant = |key| keys.contains(&key);

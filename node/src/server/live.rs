@@ -1,7 +1,6 @@
 //! `CONFIG SET`: settings that change while the node runs. The part of the process that reads the
 //! configuration again for SIGHUP applies them.
 
-use fonn_disk_tier::levels::{CodecChoice, LevelSetting};
 use fonn_proto::Failure;
 use fonn_proto::request::ServerOutcome;
 use fonn_server::{IMMUTABLE, all_immutable, refused_setting, unknown_setting};
@@ -21,23 +20,18 @@ const REDIS_NAMES: [(&str, &str); 2] = [("maxmemory", "ram_budget"), ("loglevel"
 const REDIS_LEVELS: [(&str, &str); 3] =
     [("verbose", "info"), ("notice", "info"), ("warning", "warn")];
 
-/// What an administrator changes.
+/// Why a setting was not changed: the key, and what is wrong.
+pub(crate) type RefusedSetting = (String, String);
+
+/// Settings that an administrator changes, all or none.
 #[derive(Debug)]
-pub enum SettingsChange {
-    /// Settings, all or none.
-    Set {
-        /// Keys of the configuration file, with their values.
-        pairs: Vec<(String, String)>,
-        /// Gets the reason if nothing was changed: the key, and what is wrong.
-        answer: oneshot::Sender<Result<(), (String, String)>>,
-    },
-    /// The codec of one level.
-    Codec {
-        /// The level, which the node has, and its codec.
-        setting: LevelSetting,
-        /// Gets what was chosen before.
-        answer: oneshot::Sender<CodecChoice>,
-    },
+pub struct SettingsChange {
+    /// Keys of the configuration file, with their values.
+    pub(crate) pairs: Vec<(String, String)>,
+    /// The event that is recorded if they are changed.
+    pub(crate) message: String,
+    /// Gets the reason if nothing was changed.
+    pub(crate) answer: oneshot::Sender<Result<(), RefusedSetting>>,
 }
 
 /// Where changes are handed in.
@@ -52,24 +46,25 @@ impl LiveSettings {
         (Self(tx), rx)
     }
 
-    /// Changes the codec of a level that the node has. Returns what was chosen before.
+    /// Changes settings, given as keys of the configuration file with their values. `message` is
+    /// the event that is recorded then. The inner result tells whether they were accepted.
     ///
     /// # Errors
     /// [`Failure::Busy`] if many changes wait, [`Failure::Unavailable`] if the node stops.
     ///
     /// # Cancel safety
-    /// Cancelling it loses the answer. The codec is changed all the same.
-    pub async fn set_codec(&self, setting: LevelSetting) -> Result<CodecChoice, Failure> {
-        let (answer, answered) = oneshot::channel();
-        self.hand_in(SettingsChange::Codec { setting, answer }, answered)
-            .await
-    }
-
-    async fn hand_in<T>(
+    /// Cancelling it loses the answer. The settings are changed all the same.
+    pub(crate) async fn set(
         &self,
-        change: SettingsChange,
-        answered: oneshot::Receiver<T>,
-    ) -> Result<T, Failure> {
+        pairs: Vec<(String, String)>,
+        message: String,
+    ) -> Result<Result<(), RefusedSetting>, Failure> {
+        let (answer, answered) = oneshot::channel();
+        let change = SettingsChange {
+            pairs,
+            message,
+            answer,
+        };
         self.0.try_send(change).map_err(|_| Failure::Busy)?;
         answered.await.map_err(|_| Failure::Unavailable)
     }
@@ -97,12 +92,9 @@ pub(super) async fn change(shared: &Shared, pairs: &[(&[u8], &[u8])]) -> ServerO
         };
         wanted.push((key.to_owned(), spelled(key, value)));
     }
-    let (answer, answered) = oneshot::channel();
-    let change = SettingsChange::Set {
-        pairs: wanted,
-        answer,
-    };
-    match live.hand_in(change, answered).await {
+    let keys: Vec<&str> = wanted.iter().map(|(key, _)| key.as_str()).collect();
+    let message = format!("settings were changed by CONFIG SET: {}", keys.join(", "));
+    match live.set(wanted, message).await {
         Ok(Ok(())) => ServerOutcome::Done,
         Ok(Err((key, why))) => refused_setting(key.as_bytes(), &why),
         Err(failure) => ServerOutcome::Failed(failure),

@@ -48,40 +48,6 @@ fn ids_are_forty_digits_and_stay_as_they_are() {
 }
 
 #[test]
-fn addresses_are_taken_apart_at_the_last_colon() {
-    assert_eq!(host_and_port("a.example:1"), Some(("a.example", 1)));
-    assert_eq!(host_and_port("[::1]:65535"), Some(("::1", 65535)));
-    for wrong in ["", ":1", "a", "a:", "a:65536", "a:-1", "[]:1"] {
-        assert_eq!(host_and_port(wrong), None, "{wrong}");
-    }
-}
-
-#[test]
-fn only_what_clients_can_be_sent_to_is_an_address_of_a_router() {
-    for right in ["10.0.0.9:1", "r-1.example_x:65535", "[2001:db8::9]:11211"] {
-        assert!(is_router_address(right), "{right}");
-    }
-    let long = format!("{}:1", "h".repeat(ROUTER_ADDRESS_LEN_MAX));
-    let wrong = [
-        "",
-        "host",
-        "host:0",
-        "0.0.0.0:1",
-        "[::]:1",
-        "::1:1",
-        "a b:1",
-        "a\n:1",
-        "unix:/x",
-        "a/b:1",
-        "caf\u{e9}:1",
-        &long,
-    ];
-    for wrong in wrong {
-        assert!(!is_router_address(wrong), "{wrong}");
-    }
-}
-
-#[test]
 fn a_router_owns_all_slots_at_its_address() {
     let view = ClusterView::of_router("cache.example:7001").expect("is an address");
     let member = &view.members()[0];

@@ -9,10 +9,10 @@
 //! | 0xFA | another member of the cluster, in the peer protocol: it never occurs in UTF-8 |
 //! | `*` or another RESP type byte | RESP |
 //! | 0x00 | RESP, which answers with the protocol error of Redis: a client of Redis out of step |
-//! | empty lines | what is behind them: an empty query of Redis, which answers nothing |
+//! | empty lines | what is behind them, if RESP (an empty query, which Redis does not answer) or refused; else memcached text |
 //! | `GET /`, any other HTTP method, `Host:` | HTTP: refused |
 //! | a word with an upper-case letter | RESP inline: memcached's commands are lower-case |
-//! | a lower-case word that only Redis knows | RESP inline |
+//! | a lower-case word that only Redis knows | RESP inline: a person at a terminal, a health check |
 //! | `set KEY` and a word that is no number | RESP inline: memcached has the flags there |
 //! | any other text, `get` and `set` among it | memcached text, which answers `ERROR` to what it does not know |
 //! | anything else, a TLS handshake among it | refused |
@@ -23,13 +23,10 @@
 //! inline command for a key that starts with a slash; such a client has to use proper RESP.
 
 use crate::memcached::binary;
-use crate::peer;
+use crate::{peer, resp};
 
 /// The most bytes that [`detect`] wants to see. No command of any dialect is longer.
 pub const DETECT_LEN_MAX: usize = 32;
-
-/// The first byte of a TLS handshake record (RFC 8446, section 5.1).
-const TLS_HANDSHAKE: u8 = 0x16;
 
 /// Methods of HTTP, which are no commands of Redis (upper-case) and none of memcached. `GET` is one
 /// of Redis and is told apart by what follows; `PRI` opens HTTP/2.
@@ -37,22 +34,19 @@ const HTTP_METHODS: [&[u8]; 9] = [
     b"POST", b"HEAD", b"PUT", b"DELETE", b"OPTIONS", b"PATCH", b"CONNECT", b"TRACE", b"PRI",
 ];
 
-/// Commands that Redis knows and memcached does not, in lower case: what a person at a terminal, a
-/// health check or a simple client may send first as an inline command.
+/// Commands of memcached that RESP has as well, in lower case.
+const SHARED_WORDS: [&[u8]; 8] = [
+    b"append", b"decr", b"get", b"incr", b"quit", b"set", b"touch", b"watch",
+];
+
+/// Commands of Redis that neither memcached nor Fonn has, in lower case. Their clients get the
+/// error of Redis.
 #[rustfmt::skip]
-const REDIS_WORDS: [&[u8]; 84] = [
-    b"acl", b"asking", b"auth", b"bgsave", b"client", b"cluster", b"command", b"config",
-    b"copy", b"dbsize", b"debug", b"decrby", b"del", b"discard", b"echo",
-    b"eval", b"exec", b"exists", b"expire", b"expireat", b"expiretime", b"flushall",
-    b"flushdb", b"getdel", b"getex", b"getrange", b"getset", b"hello", b"hget",
-    b"hgetall", b"hset", b"incrby", b"incrbyfloat", b"info", b"keys", b"lastsave",
-    b"latency", b"lpush", b"memory", b"mget", b"module", b"monitor", b"mset",
-    b"msetnx", b"multi", b"object", b"persist", b"pexpire", b"pexpireat", b"pexpiretime",
-    b"ping", b"psetex", b"psubscribe", b"psync", b"pttl", b"publish", b"randomkey",
-    b"readonly", b"readwrite", b"rename", b"replicaof", b"reset", b"role", b"rpush", b"save",
-    b"scan", b"select", b"setex", b"setnx", b"setrange", b"slaveof", b"slowlog",
-    b"strlen", b"subscribe", b"substr", b"swapdb", b"sync", b"time", b"ttl",
-    b"type", b"unlink", b"unwatch", b"wait", b"zadd",
+const ABSENT_WORDS: [&[u8]; 27] = [
+    b"acl", b"bgsave", b"debug", b"eval", b"hget", b"hgetall", b"hset", b"lastsave", b"latency",
+    b"lpush", b"memory", b"module", b"monitor", b"psubscribe", b"psync", b"publish", b"replicaof",
+    b"role", b"rpush", b"save", b"slaveof", b"slowlog", b"subscribe", b"swapdb", b"sync", b"wait",
+    b"zadd",
 ];
 
 /// A dialect of the client port. Memcached's text and meta commands are one.
@@ -67,15 +61,15 @@ pub enum Dialect {
 }
 
 impl Dialect {
-    /// All of them, for tables and metrics.
+    /// All of them; the place of each is its number.
     pub const ALL: [Self; 3] = [Self::Text, Self::Binary, Self::Resp];
 
-    /// The name it has in metrics.
+    /// The name it has in metrics and statistics.
     #[must_use]
-    pub const fn label(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
-            Self::Text => "memcached_text",
-            Self::Binary => "memcached_binary",
+            Self::Text => "text",
+            Self::Binary => "binary",
             Self::Resp => "resp",
         }
     }
@@ -96,18 +90,7 @@ pub enum Detection {
     /// peer protocol ([`crate::peer`]).
     Peer,
     /// Not a client of ours: close the connection without an answer.
-    Refused(Stranger),
-}
-
-/// The protocol of the client, for the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Stranger {
-    /// An HTTP request.
-    Http,
-    /// A TLS handshake on a port without TLS.
-    Tls,
-    /// No protocol that we know.
-    Unknown,
+    Refused,
 }
 
 /// Decides from the first bytes of a connection which dialect it speaks. Pure: the same bytes give
@@ -122,12 +105,11 @@ pub fn detect(buf: &[u8]) -> Detection {
         peer::FIRST_BYTE => return Detection::Peer,
         b'*' | b'$' | b'+' | b'-' | b':' | b'_' | b'#' | b',' | b'(' | b'!' | b'=' | b'%'
         | b'~' | b'>' | b'|' => return Detection::Found(Dialect::Resp),
-        TLS_HANDSHAKE => return Detection::Refused(Stranger::Tls),
         0 => return Detection::Found(Dialect::Resp),
         b'\r' | b'\n' => return behind_empty_lines(buf),
         b' ' | b'\t' => return Detection::Found(Dialect::Text),
         b'!'..=b'~' => {}
-        _ => return Detection::Refused(Stranger::Unknown),
+        _ => return Detection::Refused,
     }
     let seen = buf.get(..DETECT_LEN_MAX).unwrap_or(buf);
     let Some(end) = seen.iter().position(|byte| byte.is_ascii_whitespace()) else {
@@ -141,7 +123,7 @@ pub fn detect(buf: &[u8]) -> Detection {
     let (word, rest) = seen.split_at_checked(end).unwrap_or((seen, &[]));
     if word == b"GET" {
         return match rest {
-            [b' ', b'/', ..] => Detection::Refused(Stranger::Http),
+            [b' ', b'/', ..] => Detection::Refused,
             [b' '] => Detection::Need {
                 total: seen.len().saturating_add(1),
             },
@@ -154,8 +136,8 @@ pub fn detect(buf: &[u8]) -> Detection {
     by_word(word)
 }
 
-/// Decides on what is behind line ends. Only what is Redis's there is not memcached's, which
-/// answers `ERROR` to an empty line.
+/// Decides on what is behind line ends. Only what is Redis's there, or refused, is not memcached's,
+/// which answers `ERROR` to an empty line.
 fn behind_empty_lines(buf: &[u8]) -> Detection {
     let seen = buf.get(..DETECT_LEN_MAX).unwrap_or(buf);
     let is_full = seen.len() == DETECT_LEN_MAX;
@@ -168,7 +150,7 @@ fn behind_empty_lines(buf: &[u8]) -> Detection {
             total: seen.len().saturating_add(1),
         },
         Detection::Found(Dialect::Resp) => Detection::Found(Dialect::Resp),
-        Detection::Refused(Stranger::Http) => Detection::Refused(Stranger::Http),
+        Detection::Refused => Detection::Refused,
         _ => Detection::Found(Dialect::Text),
     }
 }
@@ -198,9 +180,11 @@ fn by_word(word: &[u8]) -> Detection {
         .get(..5)
         .is_some_and(|start| start.eq_ignore_ascii_case(b"host:"));
     if is_host || HTTP_METHODS.contains(&word) {
-        return Detection::Refused(Stranger::Http);
+        return Detection::Refused;
     }
-    let is_redis = word.iter().any(u8::is_ascii_uppercase) || REDIS_WORDS.contains(&word);
+    let is_redis = word.iter().any(u8::is_ascii_uppercase)
+        || ABSENT_WORDS.contains(&word)
+        || resp::is_command(word) && !SHARED_WORDS.contains(&word);
     Detection::Found(if is_redis {
         Dialect::Resp
     } else {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::low_water::LOW_WATER;
-use crate::{Budget as _, Service as _};
+use crate::{Budget as _, Reservation, Service as _};
 
 const LEN: usize = 2 << 20;
 
@@ -79,24 +79,24 @@ fn the_rest_of_a_set_that_was_refused_on_its_way_is_taken_in_though_it_is_little
         ..Tuning::default()
     };
     let running = Running::tuned(Manner::AtOnce, Security::default(), tuning);
-    let budget = running.service().budget();
+    let shared: &Shared<Fake> = running.shared();
     let received = || running.service().counted(Event::BytesRead) as usize;
     let head = set_head("k", LEN);
     // The oldest request would not wait.
     let mut oldest = running.connect();
     oldest.write_all(&head).unwrap();
-    until("an older one is announced", || budget.reserved() > 0);
+    until("an older one is announced", || shared.reserved_bytes() > 0);
     let mut client = running.connect();
     client.write_all(&head).unwrap();
     client.write_all(&[b'v'; REST]).unwrap();
     until("a part is received", || received() == 2 * head.len() + REST);
     // There is no memory for all that comes now.
-    let taken = budget.bytes_max() - budget.reserved();
-    assert!(budget.reserve(taken, budget.bytes_max()));
+    let left = shared.service.budget().bytes_max() - shared.reserved_bytes();
+    let all = Reservation::try_make(shared, None, left).unwrap();
     client.write_all(&vec![b'v'; LEN - 2 * REST]).unwrap();
     let is_refused = || running.service().counted(Event::Busy) == 1;
     until("it is refused", is_refused);
-    budget.release(taken);
+    drop(all);
     client.write_all(&[b'v'; REST]).unwrap();
     client.write_all(b"\r\nget k\r\n").unwrap();
     expect(&mut client, b"SERVER_ERROR busy\r\nEND\r\n");
@@ -107,7 +107,7 @@ fn a_large_set_is_charged_for_what_has_come_of_it() {
     // It may be charged for as much again as has come.
     const AHEAD: usize = 64 * 1024;
     let running = Running::start(Manner::AtOnce);
-    let reserved = || running.service().budget().reserved();
+    let reserved = || running.shared().reserved_bytes();
     let received = || running.service().counted(Event::BytesRead) as usize;
     let mut client = running.connect();
     let head = set_head("k", 4 << 20);
@@ -137,7 +137,7 @@ fn a_large_set_is_charged_for_what_has_come_of_it() {
 fn the_arguments_of_a_large_request_are_charged_before_commands_are_made_of_them() {
     const KEYS: usize = 200_000;
     let running = Running::start(Manner::AtOnce);
-    let reserved = || running.service().budget().reserved();
+    let reserved = || running.shared().reserved_bytes();
     let received = || running.service().counted(Event::BytesRead) as usize;
     let mut client = running.connect();
     let head = format!("*{}\r\n$3\r\nDEL\r\n", KEYS + 1).into_bytes();
@@ -204,7 +204,7 @@ fn of_a_large_set_whose_client_goes_in_the_middle_nothing_stays() {
     let mut other = running.connect();
     other.write_all(b"set k 0 0 3\r\nold\r\n").unwrap();
     expect(&mut other, b"STORED\r\n");
-    let reserved = || running.service().budget().reserved();
+    let reserved = || running.shared().reserved_bytes();
     for sent in [0, 1, LOW_WATER / 2, LOW_WATER + 1, LEN - 1, LEN] {
         assert_eq!((running.shared().registry.len(), reserved()), (1, 0));
         let mut client = running.connect();

@@ -4,7 +4,6 @@ use fonn_auth::Authenticator;
 use fonn_auth::testing::{PASSWORD, directory};
 
 use super::*;
-use crate::{Budget as _, Service as _};
 
 /// Time to log in: enough for a client that does so, on a machine that is busy.
 const STARTUP_MAX: Duration = Duration::from_secs(3);
@@ -126,7 +125,7 @@ fn a_client_whose_login_fails_behind_the_deadline_is_told_and_cut_off() {
 #[test]
 fn before_the_login_nothing_is_reserved_and_large_requests_end_the_connection() {
     let (running, _) = guarded(PATIENCE);
-    let reserved = || running.service().budget().reserved();
+    let reserved = || running.shared().reserved_bytes();
     let set = [&[0x80, 1, 0, 1, 8, 0, 0, 0, 0x0a, 0, 0, 9][..], &[0; 12]].concat();
     for (request, said) in [
         (

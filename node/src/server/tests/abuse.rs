@@ -18,7 +18,7 @@ fn hold_memory(node: &Node, client: &mut TcpStream) {
     // The server reserves memory a step ahead of the bytes, so memory alone does not tell that they
     // came.
     until("it holds memory", || {
-        node.count(Counter::BytesRead) == received && node.shared.service.engine.inflight() >= sent
+        node.count(Counter::BytesRead) == received && node.shared.reserved_bytes() >= sent
     });
 }
 
@@ -57,9 +57,7 @@ fn a_client_that_stops_in_the_middle_of_a_request_is_cut_off() {
     }
     // Waiting for a request is no stall.
     exchange(&mut idle, b"mn\r\n", b"MN\r\n");
-    until("all memory is free", || {
-        node.shared.service.engine.inflight() == 0
-    });
+    until("all memory is free", || node.shared.reserved_bytes() == 0);
 }
 
 #[test]
@@ -169,9 +167,7 @@ fn a_request_that_finds_no_memory_is_refused_as_busy_and_the_connection_stays_in
     exchange(&mut text, &text_set("k", b"v"), b"STORED\r\n");
     end_large_set(&mut holder);
     exchange(&mut text, &text_set("k", &value), b"STORED\r\n");
-    until("all memory is free", || {
-        node.shared.service.engine.inflight() == 0
-    });
+    until("all memory is free", || node.shared.reserved_bytes() == 0);
 }
 
 /// As sccache sends its headers: in ten writes.
@@ -187,7 +183,7 @@ fn a_small_request_that_comes_in_pieces_waits_for_no_memory() {
     });
     let mut holder = node.connect_from([127, 0, 0, 2]);
     hold_memory(&node, &mut holder);
-    let held = node.shared.service.engine.inflight();
+    let held = node.shared.reserved_bytes();
     let mut received = node.count(Counter::BytesRead);
     let mut send = |client: &mut TcpStream, bytes: &[u8]| {
         client.write_all(bytes).unwrap();
@@ -204,7 +200,7 @@ fn a_small_request_that_comes_in_pieces_waits_for_no_memory() {
     for opaque in 1..=3 {
         for piece in binary(GET, opaque, &[], b"absent", b"").chunks(3) {
             send(&mut client, piece);
-            assert_eq!(node.shared.service.engine.inflight(), held);
+            assert_eq!(node.shared.reserved_bytes(), held);
         }
         let (status, of, _) = binary_reply(&mut client);
         assert_eq!((status, of), (1, opaque));
@@ -261,9 +257,7 @@ fn two_large_sets_that_wait_for_each_other_are_both_carried_out() {
     expect(&mut older, b"STORED\r\n");
     newer.write_all(&request[HALF..]).unwrap();
     expect(&mut newer, b"STORED\r\n");
-    until("all memory is free", || {
-        node.shared.service.engine.inflight() == 0
-    });
+    until("all memory is free", || node.shared.reserved_bytes() == 0);
 }
 
 #[test]
@@ -285,7 +279,7 @@ fn one_source_cannot_hold_the_memory_that_the_requests_of_another_need() {
     until("most of them are refused", || {
         node.count(Counter::Busy) >= 4
     });
-    assert!(node.shared.service.engine.inflight() <= (1 << 20) + 600_000);
+    assert!(node.shared.reserved_bytes() <= (1 << 20) + 600_000);
     let request = text_set("mine", &vec![b'y'; 400_000]);
     exchange(&mut node.connect(), &request, b"STORED\r\n");
 }
