@@ -61,10 +61,11 @@ use fonn_base::prefetch::prefetch;
 use fonn_disk_tier::levels::LevelCodec;
 use fonn_disk_tier::{DiskEntry, DiskTier, Durability, Fact};
 use fonn_proto::outcome::Value;
-use fonn_proto::{Command, Failure, Outcome, Version};
+use fonn_proto::{Command, Failure, Hit, Outcome, Version};
 use fonn_ram_tier::{RamTier, ShardGuard, SlotId};
 pub use fonn_server::Job;
 use parking_lot::Mutex;
+use tokio::sync::Semaphore;
 
 use self::commit::{Content, Refused};
 use self::fetch::{Fetched, From, Need, Unknown};
@@ -117,13 +118,12 @@ pub struct Engine {
     settings: Settings,
     ram_codec: LevelCodec,
     iterations: iterate::Iterations,
-    lookup_turns: batch::LookupTurns,
+    /// Of batches that store all their keys or none.
+    lookup_turns: Semaphore,
     /// Latency of gets that the disk answered, queue included.
     pub disk_get_latency: Latency,
     /// Latency of gets that the bucket answered, after the disk had none.
     pub cold_get_latency: Latency,
-    /// Bytes of request bodies that are being received.
-    inflight: AtomicUsize,
     /// Bytes of the RAM budget that entries may not use, because the process is too large.
     withheld: AtomicUsize,
     /// How large the process was at the last look, and what was received since then.
@@ -200,8 +200,8 @@ struct Effects {
 
 /// How far one try of a command got.
 enum Attempt {
-    /// It was carried out.
-    Done(Outcome<'static>, ValueAt),
+    /// It was carried out. The value of a hit may be in the scratch buffer: [`hit_in_scratch`].
+    Done(Outcome<'static>),
     /// Only the disk knows about the key.
     Fetch(Ticket),
     /// The disk's queue has no room for a write of this cost. Nothing was changed.
@@ -215,17 +215,16 @@ enum Attempt {
     Prepare(Long),
 }
 
-/// Where the value of a hit is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ValueAt {
-    Outcome,
-    Scratch,
-}
-
-impl Attempt {
-    fn done(outcome: Outcome<'static>) -> Self {
-        Self::Done(outcome, ValueAt::Outcome)
-    }
+/// The hit of a command whose value is not in the outcome: it is in the scratch buffer.
+fn hit_in_scratch<'o, 'v>(
+    command: &Command<'_>,
+    outcome: &'o mut Outcome<'v>,
+) -> Option<&'o mut Hit<'v>> {
+    let Outcome::Hit(hit) = outcome else {
+        return None;
+    };
+    let is_missing = hit.value_len > 0 && hit.value.as_slice().is_empty();
+    (semantics::needs_value(command) && is_missing).then_some(hit)
 }
 
 /// The entry that a command meets.
@@ -369,7 +368,7 @@ impl Engine {
         acks: &mut Acks,
         scratch: &'s mut Vec<u8>,
     ) -> Outcome<'s> {
-        match write_once::judge(job.command) {
+        match write_once::judge(job.command, job.writer) {
             Ruling::Allowed => self.execute_freely(job, acks, scratch).await,
             Ruling::Refused(failure) => Outcome::Failed(failure),
             Ruling::AsAdd(store) => {
@@ -391,16 +390,15 @@ impl Engine {
         acks: &mut Acks,
         scratch: &'s mut Vec<u8>,
     ) -> Outcome<'s> {
-        let (outcome, at) = match self.attempt(job, None, &prepare::NOTHING, acks, scratch) {
-            Attempt::Done(outcome, at) => (outcome, at),
+        let first = self.attempt(job, None, &Prepared::default(), acks, scratch);
+        let outcome = match first {
+            Attempt::Done(outcome) => outcome,
             first => self.execute_slowly(job, first, acks, scratch).await,
         };
         self.count(job.space, job.command, &outcome);
         // Only now may the outcome borrow the scratch buffer.
         let mut outcome: Outcome<'s> = outcome;
-        if at == ValueAt::Scratch
-            && let Outcome::Hit(hit) = &mut outcome
-        {
+        if let Some(hit) = hit_in_scratch(job.command, &mut outcome) {
             hit.value = Value::Copied(scratch);
         }
         outcome
@@ -413,7 +411,7 @@ impl Engine {
         first: Attempt,
         acks: &mut Acks,
         scratch: &mut Vec<u8>,
-    ) -> (Outcome<'static>, ValueAt) {
+    ) -> Outcome<'static> {
         let room_deadline = Instant::now() + ROOM_WAIT;
         let mut fetches_left = FETCHES_MAX;
         // All tries share the time that the bucket is given.
@@ -423,14 +421,13 @@ impl Engine {
         let mut fetched = None;
         // Boxed: connections do not pay for it with memory.
         let mut prepared = Box::<Prepared>::default();
-        let failed = |failure| (Outcome::Failed(failure), ValueAt::Outcome);
         loop {
             match attempt {
-                Attempt::Done(outcome, at) => return (outcome, at),
+                Attempt::Done(outcome) => return outcome,
                 Attempt::Flushed => {}
                 Attempt::Fetch(ticket) => {
                     let Some(left) = fetches_left.checked_sub(1) else {
-                        return failed(Failure::Busy);
+                        return Outcome::Failed(Failure::Busy);
                     };
                     fetches_left = left;
                     // Its memory is not held while more is waited for.
@@ -442,26 +439,24 @@ impl Engine {
                             self.prepare_fetched(&known, &mut prepared);
                             fetched = Some(known);
                         }
-                        Err(why) => {
-                            return (self.unreadable(job.command, why), ValueAt::Outcome);
-                        }
+                        Err(why) => return self.unreadable(job.command, why),
                     }
                 }
                 Attempt::Prepare(long) => {
                     let Some(left) = fetches_left.checked_sub(1) else {
-                        return failed(Failure::Busy);
+                        return Outcome::Failed(Failure::Busy);
                     };
                     fetches_left = left;
                     self.prepare(job, long, &mut prepared);
                 }
                 Attempt::Room(cost) => {
                     if !self.wait_for_room(cost, room_deadline).await {
-                        return failed(Failure::Busy);
+                        return Outcome::Failed(Failure::Busy);
                     }
                 }
                 Attempt::Ceiling => {
                     if let Err(failure) = self.reserve_versions().await {
-                        return failed(failure);
+                        return Outcome::Failed(failure);
                     }
                 }
             }
@@ -498,7 +493,7 @@ impl Engine {
             && let Some(voided) = fetched
             && let Some(outcome) = self.answer_voided(job, voided)
         {
-            attempt = Attempt::done(outcome);
+            attempt = Attempt::Done(outcome);
         }
         drop(shard);
         if effects.has_grown {
@@ -581,7 +576,7 @@ impl Engine {
                         shard.remove(*slot);
                     }
                     hot.mutated(hash);
-                    return Attempt::done(self.unreadable(job.command, Unknown::Disk));
+                    return Attempt::Done(self.unreadable(job.command, Unknown::Disk));
                 };
                 Some((
                     found.meta,
@@ -625,7 +620,7 @@ impl Engine {
         }
         if let Some(version) = change.version() {
             if self.is_late(acks) {
-                return Attempt::done(Outcome::Failed(Failure::Busy));
+                return Attempt::Done(Outcome::Failed(Failure::Busy));
             }
             if version >= self.ledger.ceiling() {
                 return Attempt::Ceiling;
@@ -654,20 +649,14 @@ impl Engine {
         match self.commit(shard, &entry, change, now_s, acks) {
             Ok(has_grown) => effects.has_grown |= has_grown,
             Err(Refused::Full(cost)) => return Attempt::Room(cost),
-            Err(Refused::Failed(failure)) => return Attempt::done(Outcome::Failed(failure)),
+            Err(Refused::Failed(failure)) => return Attempt::Done(Outcome::Failed(failure)),
         }
         if let Command::Get(get) = job.command {
             self.count_get(get, job.space, &there);
         }
-        match (&mut outcome, value) {
-            (Outcome::Hit(hit), Some(value)) if want => {
-                hit.value = Value::Shared(value);
-                Attempt::done(outcome)
-            }
-            (Outcome::Hit(hit), None) if want && hit.value_len > 0 => {
-                Attempt::Done(outcome, ValueAt::Scratch)
-            }
-            _ => Attempt::done(outcome),
+        if let (Outcome::Hit(hit), Some(value), true) = (&mut outcome, value, want) {
+            hit.value = Value::Shared(value);
         }
+        Attempt::Done(outcome)
     }
 }

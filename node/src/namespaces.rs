@@ -13,7 +13,7 @@ use fonn_base::entry::Space;
 use fonn_base::metrics::striped::Counters;
 use fonn_base::size::ByteCount;
 use fonn_proto::Failure;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 
 /// No quota.
@@ -51,18 +51,14 @@ struct Account {
     quota: AtomicU64,
     is_write_once: AtomicBool,
     ttl_ms_max: AtomicU64,
-    /// Bytes and entries on disk when it was last counted, without what was cut off then.
+    /// Bytes on disk when it was last counted, without what was cut off then.
     counted_bytes: AtomicU64,
-    counted_entries: AtomicU64,
-    /// When that was, 0 for never.
-    counted_at_ms: AtomicU64,
-    count_took_ms: AtomicU64,
     /// Bytes written since.
     since: AtomicU64,
     is_asked_for: AtomicBool,
-    cut_entries: AtomicU64,
-    cut_bytes: AtomicU64,
     refused: AtomicU64,
+    /// What was counted.
+    counted: Mutex<DiskAccount>,
 }
 
 impl Default for Account {
@@ -72,14 +68,10 @@ impl Default for Account {
             is_write_once: AtomicBool::new(false),
             ttl_ms_max: AtomicU64::new(UNLIMITED),
             counted_bytes: AtomicU64::new(0),
-            counted_entries: AtomicU64::new(0),
-            counted_at_ms: AtomicU64::new(0),
-            count_took_ms: AtomicU64::new(0),
             since: AtomicU64::new(0),
             is_asked_for: AtomicBool::new(false),
-            cut_entries: AtomicU64::new(0),
-            cut_bytes: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            counted: Mutex::default(),
         }
     }
 }
@@ -307,9 +299,9 @@ impl Namespaces {
     pub fn due(&self) -> Vec<u16> {
         let is_due = |account: &Account| {
             let quota = account.quota.load(Ordering::Relaxed);
-            let is_new = account.counted_at_ms.load(Ordering::Relaxed) == 0;
+            let is_new = || account.counted.lock().counted_at_ms == 0;
             account.is_asked_for.load(Ordering::Relaxed)
-                || quota != UNLIMITED && (is_new || account.bytes() > quota)
+                || quota != UNLIMITED && (is_new() || account.bytes() > quota)
         };
         let numbered = self.accounts.iter().enumerate();
         numbered
@@ -334,25 +326,20 @@ impl Namespaces {
         })
     }
 
-    /// Notes the outcome of a count.
-    pub(crate) fn counted(&self, namespace: u16, begun: u64, count: Count) {
+    /// Notes the outcome of a count: what is left, and what was cut off this time.
+    pub(crate) fn counted(&self, namespace: u16, begun: u64, count: DiskAccount) {
         let Some(account) = self.account(namespace) else {
             return;
         };
-        let add = |counter: &AtomicU64, n| counter.fetch_add(n, Ordering::Relaxed);
         account.counted_bytes.store(count.bytes, Ordering::Relaxed);
-        account
-            .counted_entries
-            .store(count.entries, Ordering::Relaxed);
         account.since.fetch_sub(begun, Ordering::Relaxed);
-        account
-            .count_took_ms
-            .store(count.took_ms, Ordering::Relaxed);
-        add(&account.cut_entries, count.cut_entries);
-        add(&account.cut_bytes, count.cut_bytes);
-        account
-            .counted_at_ms
-            .store(count.at_ms.max(1), Ordering::Relaxed);
+        let mut counted = account.counted.lock();
+        *counted = DiskAccount {
+            counted_at_ms: count.counted_at_ms.max(1),
+            cut_entries: counted.cut_entries + count.cut_entries,
+            cut_bytes: counted.cut_bytes + count.cut_bytes,
+            ..count
+        };
     }
 
     /// What a namespace holds on disk.
@@ -361,30 +348,12 @@ impl Namespaces {
         let Some(account) = self.account(namespace) else {
             return DiskAccount::default();
         };
-        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         DiskAccount {
             bytes: account.bytes(),
-            entries: load(&account.counted_entries),
-            counted_at_ms: load(&account.counted_at_ms),
-            count_took_ms: load(&account.count_took_ms),
-            cut_entries: load(&account.cut_entries),
-            cut_bytes: load(&account.cut_bytes),
-            refused: load(&account.refused),
+            refused: account.refused.load(Ordering::Relaxed),
+            ..*account.counted.lock()
         }
     }
-}
-
-/// The outcome of a count.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Count {
-    /// What is left.
-    pub bytes: u64,
-    pub entries: u64,
-    /// What was cut off.
-    pub cut_bytes: u64,
-    pub cut_entries: u64,
-    pub at_ms: u64,
-    pub took_ms: u64,
 }
 
 impl Account {
@@ -421,10 +390,9 @@ mod tests {
         let (namespaces, space) = limited(quota);
         assert_eq!(namespaces.due(), [7], "it was never counted");
         let count = |bytes, begun| {
-            let count = Count {
+            let count = DiskAccount {
                 bytes,
-                at_ms: 1,
-                ..Count::default()
+                ..DiskAccount::default()
             };
             namespaces.counted(7, begun, count);
         };
@@ -451,10 +419,9 @@ mod tests {
         namespaces.set([known("main", 7, None)]);
         let count = |bytes| {
             let begun = namespaces.begin_count(7);
-            let count = Count {
+            let count = DiskAccount {
                 bytes,
-                at_ms: 1,
-                ..Count::default()
+                ..DiskAccount::default()
             };
             namespaces.counted(7, begun, count);
         };

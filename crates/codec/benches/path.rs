@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use fonn_codec::frame::BLOCK_LEN;
 use fonn_codec::sniff::Runs;
-use fonn_codec::{CodecSpec, Frame, compress, encode, encode_shared, encode_verbatim};
+use fonn_codec::{CodecSpec, Frame, compress, encode, encode_verbatim};
 
 use library::Library;
 
@@ -287,7 +287,7 @@ fn shared() {
         for threads in [1, 2] {
             times.extend(best_of_both(|| {
                 frame.clear();
-                encode_shared(spec, MIN_BYTES, &value, threads, &mut frame).unwrap();
+                compress(spec, &value, threads, &mut frame).unwrap();
             }));
         }
         for threads in [1, 2] {

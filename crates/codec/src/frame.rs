@@ -38,8 +38,7 @@ mod stream;
 
 pub use decode::Frame;
 pub use encode::{
-    EncodeError, Encoded, compress, encode, encode_shared, encode_verbatim, reason_to_leave,
-    verbatim_header,
+    EncodeError, Encoded, compress, encode, encode_verbatim, reason_to_leave, verbatim_header,
 };
 pub use error::{ErrorKind, FrameError};
 pub use header::{Encoding, Header, Verbatim, is_intact};

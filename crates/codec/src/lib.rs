@@ -30,8 +30,8 @@ mod zlib;
 mod zstd;
 
 pub use frame::{
-    Encoded, Encoding, Frame, FrameError, Verbatim, compress, encode, encode_shared,
-    encode_verbatim, reason_to_leave,
+    Encoded, Encoding, Frame, FrameError, Verbatim, compress, encode, encode_verbatim,
+    reason_to_leave,
 };
 pub use registry::{Codec, CodecId};
 pub use spec::{CodecSpec, SpecError};

@@ -499,18 +499,18 @@ impl DiskTier {
 
     /// Waits until everything queued before is written or has failed.
     pub async fn barrier(&self) {
-        let (answer, answered) = oneshot::channel();
-        if self.handle.shared.queue.push_order(Order::Barrier(answer)) {
-            let _ = answered.await;
-        }
+        let _ = self.order_barrier().await;
     }
 
     /// As [`DiskTier::barrier`], for a thread that may block.
     pub fn barrier_blocking(&self) {
+        let _ = self.order_barrier().blocking_recv();
+    }
+
+    fn order_barrier(&self) -> oneshot::Receiver<()> {
         let (answer, answered) = oneshot::channel();
-        if self.handle.shared.queue.push_order(Order::Barrier(answer)) {
-            let _ = answered.blocking_recv();
-        }
+        self.handle.shared.queue.push_order(Order::Barrier(answer));
+        answered
     }
 
     /// Writes what is queued, syncs, ends the threads and gives the directory free. Blocks until

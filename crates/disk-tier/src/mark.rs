@@ -199,9 +199,7 @@ impl DiskTier {
         let shared = &self.handle.shared;
         shared.keep_tombstones();
         let (answer, answered) = oneshot::channel();
-        if !shared.queue.push_order(Order::Mark(answer)) {
-            return Err(DiskError::Closed);
-        }
+        shared.queue.push_order(Order::Mark(answer));
         let place = answered.await.map_err(|_| DiskError::Closed)?;
         // It takes as long as a sync.
         let sync = move |shared: &Shared| keep(shared, place);

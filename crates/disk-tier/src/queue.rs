@@ -159,14 +159,13 @@ impl Queue {
         }
     }
 
-    /// Adds an order that is not a write; false if the queue is closed.
-    pub(crate) fn push_order(&self, order: Order) -> bool {
+    /// Adds an order that is not a write. A closed queue drops it, with the sender of its answer.
+    pub(crate) fn push_order(&self, order: Order) {
         let mut lanes = self.lanes.lock();
         if !lanes.closed {
             lanes.orders.push_back(order);
             self.filled.notify_one();
         }
-        !lanes.closed
     }
 
     /// Adds a carry-over; gives it back if there is no room.

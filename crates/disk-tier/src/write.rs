@@ -49,6 +49,17 @@ pub enum WriteKind {
 }
 
 impl Write {
+    /// A write that is not acknowledged. The key is copied.
+    #[must_use]
+    pub fn new(space: Space, key: &[u8], kind: WriteKind) -> Self {
+        Self {
+            space,
+            key: Bytes::copy_from_slice(key),
+            kind,
+            ack: None,
+        }
+    }
+
     /// The version of the write.
     #[must_use]
     pub fn version(&self) -> Version {

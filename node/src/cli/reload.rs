@@ -4,18 +4,18 @@
 use std::ffi::OsString;
 
 use fonn_auth::Security;
-use fonn_base::config::{Early, InForce, Layer as _, Origin, parse_setting};
+use fonn_base::config::{Early, InForce, Layer as _, parse_setting};
 use fonn_base::events::{Events, Topic};
 use fonn_base::size::ByteCount;
 use fonn_base::telemetry::LogControl;
 use fonn_disk_tier::DiskError;
-use fonn_disk_tier::levels::{CodecChoice, Level, LevelSetting};
+use fonn_disk_tier::levels::Level;
 
 use super::Sizes;
 use crate::admin::codecs;
 use crate::config::{self, Config, LIVE, Settings};
 use crate::engine::Engine;
-use crate::server::SettingsChange;
+use crate::server::{RefusedSetting, SettingsChange};
 
 /// The setting that has the codecs of all levels.
 const CODEC: &str = "codec";
@@ -27,7 +27,7 @@ pub(crate) struct Reload<'n> {
     config: Config,
     /// The configuration as it was read last.
     read: Config,
-    /// What `CONFIG SET` has set since.
+    /// What administrators have set since.
     set: Settings,
     /// What is in force, for others to see.
     settings: InForce,
@@ -181,36 +181,22 @@ impl<'n> Reload<'n> {
 
     /// Changes settings as an administrator asks for. They stay so until the next reload.
     pub(crate) fn change(&mut self, change: SettingsChange) {
-        // A client that is gone needs no answer.
-        match change {
-            SettingsChange::Set { pairs, answer } => {
-                let changed = self.set(&pairs);
-                if changed.is_ok() {
-                    let keys: Vec<&str> = pairs.iter().map(|(key, _)| key.as_str()).collect();
-                    let keys = keys.join(", ");
-                    tracing::info!(keys, "settings changed by CONFIG SET");
-                    let message = format!("settings were changed by CONFIG SET: {keys}");
-                    self.parts.events.info(Topic::Settings, message);
-                }
-                let _ = answer.send(changed);
-            }
-            SettingsChange::Codec { setting, answer } => {
-                let _ = answer.send(self.set_codec(setting));
-            }
+        let SettingsChange {
+            pairs,
+            message,
+            answer,
+        } = change;
+        let changed = self.set(&pairs);
+        if changed.is_ok() {
+            tracing::info!("{message}");
+            self.parts.events.info(Topic::Settings, message);
         }
-    }
-
-    /// Changes the codec of a level; returns what was chosen before.
-    fn set_codec(&mut self, setting: LevelSetting) -> CodecChoice {
-        let chosen = self.config.codec_mut(setting.level);
-        let previous = std::mem::replace(chosen, setting.codec);
-        self.config.origins.set(CODEC, Origin::Admin);
-        self.enforce();
-        previous
+        // A client that is gone needs no answer.
+        let _ = answer.send(changed);
     }
 
     /// Changes settings, all or none.
-    fn set(&mut self, pairs: &[(String, String)]) -> Result<(), (String, String)> {
+    fn set(&mut self, pairs: &[(String, String)]) -> Result<(), RefusedSetting> {
         let mut set = self.set.clone();
         for (key, value) in pairs {
             let engine = self.parts.engine;

@@ -15,7 +15,7 @@ mod ahead;
 mod growth;
 mod plan;
 
-pub(super) use self::absent::LookupTurns;
+pub(super) use self::absent::LOOKUPS_AT_ONCE;
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -37,7 +37,7 @@ use super::commit::{Content, Refused};
 use super::fetch::Need;
 use super::prepare::{Prepared, SHORT_LEN_MAX};
 use super::{
-    Acks, Attempt, Effects, Engine, FETCHES_MAX, Job, ROOM_WAIT, Ticket, ValueAt, semantics,
+    Acks, Attempt, Effects, Engine, FETCHES_MAX, Job, ROOM_WAIT, Ticket, hit_in_scratch, semantics,
 };
 
 /// Versions are reserved for so long ahead that they last while the locks are held.
@@ -513,11 +513,11 @@ impl Engine {
                 Attempt::Flushed => {}
                 // The entry may not change between the steps, so its shard stays locked for this.
                 Attempt::Prepare(long) => self.prepare(job, long, &mut prepared),
-                Attempt::Done(mut outcome, at) => {
-                    if let Outcome::Hit(hit) = &mut outcome {
-                        if at == ValueAt::Scratch {
-                            hit.value = Value::Shared(Bytes::copy_from_slice(&progress.scratch));
-                        }
+                Attempt::Done(mut outcome) => {
+                    if let Some(hit) = hit_in_scratch(job.command, &mut outcome) {
+                        hit.value = Value::Shared(Bytes::copy_from_slice(&progress.scratch));
+                    }
+                    if let Outcome::Hit(hit) = &outcome {
                         progress.values_len += hit.value.as_slice().len();
                     }
                     if let Outcome::Stored(stored) = &outcome {

@@ -1,7 +1,5 @@
 //! Carrying a change out: RAM and the disk's queue, under the lock of the key's shard.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use fonn_base::ack::Ack;
 use fonn_base::entry::{Meta, Space};
@@ -221,7 +219,10 @@ impl Engine {
                 let content = self.kept_content(shard, target)?;
                 self.put_content(shard, target, meta, content, now_s, acks)
             }
-            Change::Remove(version) => self.remove(shard, target, version, acks).map(|()| false),
+            Change::Remove(version) => {
+                let at = (target.hash, target.job.space, target.job.command.key());
+                self.remove_key(shard, at, version, acks).map(|()| false)
+            }
         }
     }
 
@@ -229,17 +230,12 @@ impl Engine {
     /// or not at all when the queue is full: then the bucket is asked once more.
     pub(super) fn keep_on_disk(&self, space: Space, key: &[u8], entry: &DiskEntry) {
         let Some(disk) = &self.disk else { return };
-        let write = Write {
-            space,
-            key: Bytes::copy_from_slice(key),
-            kind: WriteKind::Put {
-                meta: entry.meta,
-                value: entry.value.clone(),
-            },
-            ack: None,
+        let kind = WriteKind::Put {
+            meta: entry.meta,
+            value: entry.value.clone(),
         };
-        let len = write.key.len() + entry.value.len();
-        if disk.try_write(write).is_ok() {
+        let len = key.len() + entry.value.len();
+        if disk.try_write(Write::new(space, key, kind)).is_ok() {
             self.hot.namespaces.charge(space, len);
         }
     }
@@ -379,13 +375,7 @@ impl Engine {
             return Err(Refused::Failed(Failure::TooLarge));
         }
         if fresh.dirty {
-            let write = Write {
-                space,
-                key: Bytes::copy_from_slice(key),
-                kind: kind(),
-                ack: None,
-            };
-            self.enqueue(write, acks)?;
+            self.enqueue(Write::new(space, key, kind()), acks)?;
             self.hot.namespaces.charge(space, key.len() + value_len);
         }
         self.hot.mutated(hash);
@@ -470,17 +460,6 @@ impl Engine {
         Some(Bytes::from(frame))
     }
 
-    pub(super) fn remove(
-        &self,
-        shard: &mut ShardGuard<'_>,
-        target: &Target<'_>,
-        version: Version,
-        acks: &mut Acks,
-    ) -> Result<(), Refused> {
-        let (space, key) = (target.job.space, target.job.command.key());
-        self.remove_key(shard, (target.hash, space, key), version, acks)
-    }
-
     /// Removes a key from both tiers.
     pub(super) fn remove_key(
         &self,
@@ -490,13 +469,8 @@ impl Engine {
         acks: &mut Acks,
     ) -> Result<(), Refused> {
         if self.disk.is_some() {
-            let write = Write {
-                space,
-                key: Bytes::copy_from_slice(key),
-                kind: WriteKind::Tombstone { version },
-                ack: None,
-            };
-            self.enqueue(write, acks)?;
+            let kind = WriteKind::Tombstone { version };
+            self.enqueue(Write::new(space, key, kind), acks)?;
             self.hot.mutated(hash);
             self.hot.raise_floor(hash, version);
             bury(shard, hash, space, key, version);
@@ -623,9 +597,4 @@ pub(super) fn bury(
 ) {
     let buried = shard.insert_tombstone(hash, space, key, version);
     debug_assert!(buried.is_ok(), "parsers let no key pass that RAM refuses");
-}
-
-/// The observer for the disk tier.
-pub(super) fn observer(hot: &Arc<Hot>) -> Arc<dyn DiskObserver> {
-    Arc::clone(hot) as Arc<dyn DiskObserver>
 }

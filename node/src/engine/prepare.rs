@@ -49,15 +49,6 @@ pub(super) struct Prepared {
     pub(super) fetched_form: Option<RamForm>,
 }
 
-/// For the first try of a command.
-pub(super) static NOTHING: Prepared = Prepared {
-    decoded: None,
-    damaged: None,
-    grown: None,
-    request: None,
-    fetched_form: None,
-};
-
 impl Prepared {
     /// The value of the entry of this version.
     pub(super) fn decoded_of(&self, version: Version) -> Option<&Bytes> {

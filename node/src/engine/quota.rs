@@ -17,7 +17,7 @@ use fonn_base::events::{Events, Topic};
 use fonn_disk_tier::{Census, DiskError, DiskTier};
 
 use super::Engine;
-use crate::namespaces::{Count, Namespaces};
+use crate::namespaces::{DiskAccount, Namespaces};
 
 /// A namespace that holds more than its quota without this part of it is cut, so that a count is
 /// followed by many writes before the next.
@@ -109,12 +109,12 @@ impl Engine {
         let now_ms = self.hot.clock.wall_ms();
         let began_ms = self.hot.clock.monotonic_ms();
         let census = disk.census(namespace, now_ms).await?;
-        let mut count = Count {
+        let mut count = DiskAccount {
             bytes: census.bytes,
             entries: census.entries,
-            at_ms: now_ms,
-            took_ms: self.hot.clock.monotonic_ms().saturating_sub(began_ms),
-            ..Count::default()
+            counted_at_ms: now_ms,
+            count_took_ms: self.hot.clock.monotonic_ms().saturating_sub(began_ms),
+            ..DiskAccount::default()
         };
         if let Some(quota) = namespaces.quota(namespace)
             && census.bytes > quota - quota / HIGH_PART
@@ -144,7 +144,7 @@ impl Engine {
             .await;
     }
 
-    fn tell_cut(&self, namespace: u16, count: Count, quota: u64, events: &Events) {
+    fn tell_cut(&self, namespace: u16, count: DiskAccount, quota: u64, events: &Events) {
         let known = self.hot.namespaces.known();
         let name = known.iter().find(|it| it.number == namespace);
         let name = name.map_or("", |it| &*it.name);

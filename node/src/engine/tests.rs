@@ -205,7 +205,7 @@ impl Rig {
         self.engine().attempt(
             &job,
             fetched,
-            &prepare::NOTHING,
+            &Prepared::default(),
             &mut Acks::default(),
             &mut Vec::new(),
         )

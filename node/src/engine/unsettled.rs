@@ -79,12 +79,7 @@ impl Hot {
         (hash, space, key): (u64, Space, &[u8]),
         version: Version,
     ) {
-        let write = Write {
-            space,
-            key: Bytes::copy_from_slice(key),
-            kind: WriteKind::Tombstone { version },
-            ack: None,
-        };
+        let write = Write::new(space, key, WriteKind::Tombstone { version });
         if disk.try_write(write).is_err() {
             self.bury_unsettled(shard, hash, space, key, version);
             return;

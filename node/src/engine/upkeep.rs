@@ -12,14 +12,18 @@ use fonn_codec::policy::Signals;
 use fonn_cold_tier::segment::FlushMark as ColdMark;
 use fonn_cold_tier::{ColdError, ColdTier};
 use fonn_disk_tier::levels::{CodecChoice, Cpu, Level, LevelCodec};
-use fonn_disk_tier::{DiskError, DiskOptions, DiskTier, Durability, FlushMark, StoreState};
+use fonn_disk_tier::{
+    DiskError, DiskObserver, DiskOptions, DiskTier, Durability, FlushMark, StoreState,
+};
 use fonn_proto::peer::SlotSet;
 use fonn_proto::{Failure, Version};
 use fonn_ram_tier::{RamOptions, RamTier};
 use parking_lot::{Mutex, RwLock};
+use tokio::sync::Semaphore;
 
+use super::batch::LOOKUPS_AT_ONCE;
 use super::unsettled::Unsettled;
-use super::{Acks, Engine, Hot, MUTATION_STRIPES, Settings, commit, iterate, pressure};
+use super::{Acks, Engine, Hot, MUTATION_STRIPES, Settings, iterate, pressure};
 use crate::cold::{Cold, ColdSetup};
 use crate::flush::FlushTable;
 use crate::namespaces::Namespaces;
@@ -116,7 +120,8 @@ impl Engine {
         let disk = match options.disk {
             Some(disk) => {
                 let below = cold.as_ref().map(Cold::below);
-                Some(DiskTier::open(disk, commit::observer(&hot), below)?)
+                let observer = Arc::clone(&hot) as Arc<dyn DiskObserver>;
+                Some(DiskTier::open(disk, observer, below)?)
             }
             None => None,
         };
@@ -175,10 +180,9 @@ impl Engine {
             settings: options.settings,
             ram_codec: LevelCodec::new(Level::Ram, options.ram_codec.0, options.ram_codec.1),
             iterations: iterate::Iterations::default(),
-            lookup_turns: super::batch::LookupTurns::default(),
+            lookup_turns: Semaphore::new(LOOKUPS_AT_ONCE),
             disk_get_latency: Latency::default(),
             cold_get_latency: Latency::default(),
-            inflight: AtomicUsize::new(0),
             withheld: AtomicUsize::new(0),
             resident: AtomicUsize::new(0),
             received: AtomicUsize::new(0),
@@ -376,28 +380,16 @@ impl Engine {
     }
 
     /// Counts bytes of a request body that is being received against the RAM budget, and evicts for
-    /// it.
-    ///
-    /// # Errors
-    /// [`Failure::OutOfSpace`] if more than `inflight_max` bytes would be received then, if so many
-    /// small entries have to make room that it is not there yet, or if the process could outgrow
-    /// its allowance before its size is looked at again.
-    pub fn reserve_inflight(&self, bytes: usize, inflight_max: usize) -> Result<(), Failure> {
-        let taken = self
-            .inflight
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| {
-                // One body always goes, however small the budget.
-                (now == 0 || now.saturating_add(bytes) <= inflight_max).then_some(now + bytes)
-            });
-        if taken.is_err() {
-            return Err(Failure::OutOfSpace);
+    /// it. False, and nothing is counted, if so many small entries have to make room that it is not
+    /// there yet, or if the process could outgrow its allowance before its size is looked at again.
+    pub fn try_receive(&self, bytes: usize) -> bool {
+        let ram = &self.hot.ram;
+        ram.reserve(bytes);
+        let is_there = self.makes_room(bytes) && self.may_receive(bytes);
+        if !is_there {
+            ram.release(bytes);
         }
-        self.hot.ram.reserve(bytes);
-        if self.makes_room(bytes) && self.may_receive(bytes) {
-            return Ok(());
-        }
-        self.release_inflight(bytes);
-        Err(Failure::OutOfSpace)
+        is_there
     }
 
     /// Evicts for a body that is about to be received: now, since small entries take their time,
@@ -429,18 +421,6 @@ impl Engine {
                 (now == 0 || now.saturating_add(bytes) <= allowed).then_some(now + bytes)
             })
             .is_ok()
-    }
-
-    /// Gives back what [`Engine::reserve_inflight`] took.
-    pub fn release_inflight(&self, bytes: usize) {
-        self.inflight.fetch_sub(bytes, Ordering::AcqRel);
-        self.hot.ram.release(bytes);
-    }
-
-    /// Bytes of request bodies that are being received.
-    #[must_use]
-    pub fn inflight(&self) -> usize {
-        self.inflight.load(Ordering::Acquire)
     }
 
     /// How many bytes of request bodies may be received at a time.

@@ -46,11 +46,6 @@ impl Origins {
         self.file.as_deref()
     }
 
-    /// Notes where the value of a key comes from now.
-    pub fn set(&mut self, key: &'static str, origin: Origin) {
-        self.by_key.insert(key, origin);
-    }
-
     /// Takes over from where `new` has these keys.
     pub fn take_over(&mut self, keys: &[&'static str], new: &Self) {
         for key in keys {

@@ -52,26 +52,9 @@ pub fn encode(
     raw: &[u8],
     out: &mut Vec<u8>,
 ) -> Result<Encoded, EncodeError> {
-    encode_shared(spec, min_bytes, raw, 1, out)
-}
-
-/// Like [`encode`], to the same bytes, with up to `threads` threads if `raw` has several MiB: the
-/// caller's and others that end before this returns. `threads` is how many processors are idle now.
-/// Takes up to 4 MiB of memory for each thread besides, and the time of starting threads (some 0.1
-/// ms).
-///
-/// # Errors
-/// [`EncodeError`]; `out` is as it was then.
-pub fn encode_shared(
-    spec: CodecSpec,
-    min_bytes: usize,
-    raw: &[u8],
-    threads: usize,
-    out: &mut Vec<u8>,
-) -> Result<Encoded, EncodeError> {
     let reason = match reason_to_leave(spec, min_bytes, raw) {
         Some(reason) => reason,
-        None => match compress(spec, raw, threads, out) {
+        None => match compress(spec, raw, 1, out) {
             Ok(encoded) => return Ok(encoded),
             Err(reason) => reason,
         },
@@ -91,7 +74,11 @@ pub fn reason_to_leave(spec: CodecSpec, min_bytes: usize, raw: &[u8]) -> Option<
 
 /// Appends the frame of `raw` to `out` if `spec` makes it shorter by at least 1/32. The attempt
 /// alone: for callers that have asked [`reason_to_leave`] or [`Runs`](crate::sniff::Runs), and may
-/// have another place for what stays as it is than a copy. `threads` as for [`encode_shared`].
+/// have another place for what stays as it is than a copy.
+///
+/// The bytes are the same with up to `threads` threads, if `raw` has several MiB: the caller's and
+/// others that end before this returns. `threads` is how many processors are idle now. Takes up to
+/// 4 MiB of memory for each thread besides, and the time of starting threads (some 0.1 ms).
 ///
 /// # Errors
 /// Why the value is to rest verbatim; `out` is as it was then. (A value that is too long for a

@@ -73,8 +73,8 @@ pub struct Auto {
     dwell_ms: u64,
     evidence: f32,
     load: Option<Load>,
-    sample: Option<Sample>,
-    observed_ms: Option<u64>,
+    /// The time of the last observation, and the bytes that had been offered then.
+    observed: Option<(u64, u64)>,
 }
 
 /// What the current codec has to do, smoothed.
@@ -99,32 +99,24 @@ struct Prediction {
 
 impl Auto {
     /// Begins with the default codec of `level`, or if this build lacks it, the next cheaper one.
-    /// One processor is assumed: see [`with_cpus`](Self::with_cpus).
+    /// [`Signals::cpu_busy`] is a share of `cpus` processors.
     #[must_use]
-    pub fn new(level: Level) -> Self {
+    pub fn new(level: Level, cpus: f32) -> Self {
         let (current, spec) = (0..=level.first_candidate())
             .rev()
             .find_map(|index| Some((index, candidate(index)?)))
             .unwrap_or((NONE, CodecSpec::none()));
         Self {
             level,
-            cpus: 1.0,
+            cpus: if cpus > 0.0 { cpus } else { 1.0 },
             current,
             spec,
             changed_ms: None,
             dwell_ms: DWELL_MS_MIN,
             evidence: 0.0,
             load: None,
-            sample: None,
-            observed_ms: None,
+            observed: None,
         }
-    }
-
-    /// Sets how many processors [`Signals::cpu_busy`] is a share of.
-    #[must_use]
-    pub fn with_cpus(self, cpus: f32) -> Self {
-        let cpus = if cpus > 0.0 { cpus } else { 1.0 };
-        Self { cpus, ..self }
     }
 
     /// The codec to encode with.
@@ -137,14 +129,11 @@ impl Auto {
     /// [`Sampler::sample`](super::Sampler::sample). `now_ms` is any clock that does not run
     /// backwards. Some: encode with another codec from now on, as [`current`](Self::current)
     /// does from then on; what is stored already can stay as it is.
-    pub fn observe(
-        &mut self,
-        now_ms: u64,
-        signals: Signals,
-        sample: Option<&Sample>,
-    ) -> Option<Decision> {
-        let offered_bytes = self.take_sample(sample);
-        let elapsed_ms = now_ms.saturating_sub(self.observed_ms.replace(now_ms)?);
+    pub fn observe(&mut self, now_ms: u64, signals: Signals, sample: &Sample) -> Option<Decision> {
+        let observed = (now_ms, sample.offered_bytes);
+        let (last_ms, last_bytes) = self.observed.replace(observed)?;
+        let elapsed_ms = now_ms.saturating_sub(last_ms);
+        let offered_bytes = sample.offered_bytes.saturating_sub(last_bytes);
         if elapsed_ms == 0 || offered_bytes == 0 {
             // Nothing was written, so nothing is learned about what writing costs.
             return None;
@@ -155,8 +144,10 @@ impl Auto {
             backlog: share(signals.backlog),
             bytes_per_sec: offered_bytes as f32 / (elapsed_ms as f32 / 1000.0),
         });
-        let sample = self.sample.filter(|sample| sample.raw_bytes > 0)?;
-        let predictions = self.predict(load, &sample);
+        if sample.raw_bytes == 0 {
+            return None;
+        }
+        let predictions = self.predict(load, sample);
         let now = *predictions.iter().find(|p| p.index == self.current)?;
         let (best, gain, reason) = choose(&predictions, now, load)?;
 
@@ -171,15 +162,18 @@ impl Auto {
         if best.index == self.current || gain < GAIN_MIN || !is_convincing {
             return None;
         }
-        self.change(now_ms, best, reason)
-    }
-
-    /// Keeps the sample and returns how many bytes were offered since the one before.
-    fn take_sample(&mut self, sample: Option<&Sample>) -> u64 {
-        let Some(sample) = sample else { return 0 };
-        let before = self.sample.replace(*sample);
-        let before = before.map_or(sample.offered_bytes, |before| before.offered_bytes);
-        sample.offered_bytes.saturating_sub(before)
+        let decision = Decision {
+            from: now.spec,
+            to: best.spec,
+            reason,
+            signals: Signals {
+                cpu_busy: load.cpu,
+                device_busy: load.device,
+                backlog: load.backlog,
+            },
+            stored_share: best.stored_share / now.stored_share,
+        };
+        self.change(now_ms, best.index, decision)
     }
 
     fn smooth(&mut self, new: Load) -> Load {
@@ -224,7 +218,7 @@ impl Auto {
             .collect()
     }
 
-    fn change(&mut self, now_ms: u64, to: Prediction, reason: Reason) -> Option<Decision> {
+    fn change(&mut self, now_ms: u64, index: usize, decision: Decision) -> Option<Decision> {
         if let Some(changed_ms) = self.changed_ms {
             let stayed_ms = now_ms.saturating_sub(changed_ms);
             if stayed_ms < self.dwell_ms {
@@ -236,13 +230,8 @@ impl Auto {
                 self.dwell_ms = self.dwell_ms.saturating_mul(2).min(DWELL_MS_MAX);
             }
         }
-        let decision = Decision {
-            from: self.spec,
-            to: to.spec,
-            reason,
-        };
-        self.current = to.index;
-        self.spec = to.spec;
+        self.current = index;
+        self.spec = decision.to;
         self.changed_ms = Some(now_ms);
         self.evidence = 0.0;
         // It was the load of the codec before.
@@ -280,11 +269,8 @@ fn choose(
     let smallest = least_stored(&mut predictions.iter())?;
     if smallest.stored_share > STORED_SHARE_MAX {
         let none = predictions.iter().find(|p| p.index == NONE)?;
-        let reason = Reason::Incompressible {
-            stored_share: smallest.stored_share,
-        };
         // Sniffing may have made the attempts free, but not for every value.
-        return Some((*none, EVIDENCE_STEP_MAX, reason));
+        return Some((*none, EVIDENCE_STEP_MAX, Reason::Incompressible));
     }
     if now.bottleneck > SCARCE {
         let lowest = predictions
@@ -301,31 +287,17 @@ fn choose(
     let mut affordable = predictions.iter().filter(|p| p.bottleneck <= SPARE);
     let best = least_stored(&mut affordable).unwrap_or(now);
     let gain = 1.0 - best.stored_share / now.stored_share;
-    let reason = Reason::Headroom {
-        cpu_busy: load.cpu,
-        stored_share: best.stored_share / now.stored_share,
-    };
-    Some((best, gain, reason))
+    Some((best, gain, Reason::Headroom))
 }
 
 impl Load {
     fn bottleneck_reason(&self) -> Reason {
-        let (cpu_busy, device_busy) = (self.cpu, self.device);
-        if self.backlog_is_of_the_device() && self.backlog > device_busy.max(cpu_busy) {
-            Reason::Backlog {
-                backlog: self.backlog,
-                cpu_busy,
-            }
-        } else if device_busy > cpu_busy {
-            Reason::DeviceScarce {
-                device_busy,
-                cpu_busy,
-            }
+        if self.backlog_is_of_the_device() && self.backlog > self.device.max(self.cpu) {
+            Reason::Backlog
+        } else if self.device > self.cpu {
+            Reason::DeviceScarce
         } else {
-            Reason::CpuScarce {
-                cpu_busy,
-                device_busy,
-            }
+            Reason::CpuScarce
         }
     }
 }

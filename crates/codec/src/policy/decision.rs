@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::policy::Signals;
 use crate::spec::CodecSpec;
 
 /// That a level should change its codec. Printed as one sentence, for the log.
@@ -13,122 +14,64 @@ pub struct Decision {
     pub to: CodecSpec,
     /// Why.
     pub reason: Reason,
+    /// What was observed lately, smoothed.
+    pub signals: Signals,
+    /// How many bytes the new codec stores for each byte that the old one does.
+    pub stored_share: f32,
 }
 
-/// Why the codec of a level changes. Shares are from 0 to 1. Printed as one sentence.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// Why the codec of a level changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// The processor is what limits throughput.
-    CpuScarce {
-        /// How busy it was.
-        cpu_busy: f32,
-        /// How busy the device was.
-        device_busy: f32,
-    },
+    CpuScarce,
     /// The device or the bucket is what limits throughput.
-    DeviceScarce {
-        /// How busy it was.
-        device_busy: f32,
-        /// How busy the processor was.
-        cpu_busy: f32,
-    },
+    DeviceScarce,
     /// The queue in front of the level fills, although the processor has time.
-    Backlog {
-        /// How full it was.
-        backlog: f32,
-        /// How busy the processor was.
-        cpu_busy: f32,
-    },
+    Backlog,
     /// Neither is scarce: the idle processor makes the values smaller.
-    Headroom {
-        /// How busy the processor was.
-        cpu_busy: f32,
-        /// How many of the bytes stored until now the new codec would store.
-        stored_share: f32,
-    },
+    Headroom,
     /// No candidate makes the data smaller by enough.
-    Incompressible {
-        /// How much of the raw bytes the best candidate would store.
-        stored_share: f32,
-    },
+    Incompressible,
 }
 
 impl Reason {
-    /// All labels, for metrics that are to exist from the start.
-    pub const LABELS: [&str; 5] = [
-        "cpu_scarce",
-        "device_scarce",
-        "backlog",
-        "headroom",
-        "incompressible",
+    /// All reasons, for metrics that are to exist from the start.
+    pub const ALL: [Self; 5] = [
+        Self::CpuScarce,
+        Self::DeviceScarce,
+        Self::Backlog,
+        Self::Headroom,
+        Self::Incompressible,
     ];
 
     /// A short name, for metrics.
     #[must_use]
-    pub fn label(&self) -> &'static str {
-        let [cpu, device, backlog, headroom, incompressible] = Self::LABELS;
+    pub fn label(self) -> &'static str {
         match self {
-            Self::CpuScarce { .. } => cpu,
-            Self::DeviceScarce { .. } => device,
-            Self::Backlog { .. } => backlog,
-            Self::Headroom { .. } => headroom,
-            Self::Incompressible { .. } => incompressible,
-        }
-    }
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let percent = |share: &f32| f64::from(*share) * 100.0;
-        match self {
-            Self::CpuScarce {
-                cpu_busy,
-                device_busy,
-            } => write!(
-                f,
-                "the processor is {:.0} % busy, the device {:.0} %",
-                percent(cpu_busy),
-                percent(device_busy)
-            ),
-            Self::DeviceScarce {
-                device_busy,
-                cpu_busy,
-            } => write!(
-                f,
-                "the device is {:.0} % busy, the processor {:.0} %",
-                percent(device_busy),
-                percent(cpu_busy)
-            ),
-            Self::Backlog { backlog, cpu_busy } => write!(
-                f,
-                "the queue is {:.0} % full, the processor {:.0} % busy",
-                percent(backlog),
-                percent(cpu_busy)
-            ),
-            Self::Headroom {
-                cpu_busy,
-                stored_share,
-            } => write!(
-                f,
-                "the processor is only {:.0} % busy, and {:.0} % of the bytes would be stored",
-                percent(cpu_busy),
-                percent(stored_share)
-            ),
-            Self::Incompressible { stored_share } => write!(
-                f,
-                "the best codec would store {:.0} % of the raw bytes",
-                percent(stored_share)
-            ),
+            Self::CpuScarce => "cpu_scarce",
+            Self::DeviceScarce => "device_scarce",
+            Self::Backlog => "backlog",
+            Self::Headroom => "headroom",
+            Self::Incompressible => "incompressible",
         }
     }
 }
 
 impl fmt::Display for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = |share: f32| f64::from(share) * 100.0;
         write!(
             f,
-            "codec changes from {} to {}: {}",
-            self.from, self.to, self.reason
+            "codec changes from {} to {} ({}): the processor is {:.0} % busy, the device {:.0} %, \
+             the queue {:.0} % full; the new codec stores {:.0} % of the bytes of the old one",
+            self.from,
+            self.to,
+            self.reason.label(),
+            percent(self.signals.cpu_busy),
+            percent(self.signals.device_busy),
+            percent(self.signals.backlog),
+            percent(self.stored_share)
         )
     }
 }
@@ -142,15 +85,19 @@ mod tests {
         let decision = Decision {
             from: CodecSpec::none(),
             to: CodecSpec::none(),
-            reason: Reason::DeviceScarce {
-                device_busy: 0.97,
+            reason: Reason::DeviceScarce,
+            signals: Signals {
                 cpu_busy: 0.25,
+                device_busy: 0.97,
+                backlog: 0.5,
             },
+            stored_share: 0.8,
         };
         assert_eq!(
             decision.to_string(),
-            "codec changes from none to none: the device is 97 % busy, the processor 25 %"
+            "codec changes from none to none (device_scarce): the processor is 25 % busy, the \
+             device 97 %, the queue 50 % full; the new codec stores 80 % of the bytes of the old \
+             one"
         );
-        assert_eq!(decision.reason.label(), "device_scarce");
     }
 }

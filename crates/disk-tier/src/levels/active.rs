@@ -29,7 +29,7 @@ pub struct LevelCodec {
     is_auto: AtomicBool,
     auto: Mutex<Option<Choosing>>,
     /// Changes that `auto` made, by reason.
-    changes: [AtomicU64; Reason::LABELS.len()],
+    changes: [AtomicU64; Reason::ALL.len()],
     began: Instant,
 }
 
@@ -72,6 +72,15 @@ impl LevelCodec {
         *self.active.lock()
     }
 
+    /// What was chosen for the level.
+    #[must_use]
+    pub fn choice(&self) -> CodecChoice {
+        match self.is_auto() {
+            true => CodecChoice::Auto,
+            false => CodecChoice::Fixed(self.active().0),
+        }
+    }
+
     /// Whether `auto` chooses.
     #[must_use]
     pub fn is_auto(&self) -> bool {
@@ -91,7 +100,7 @@ impl LevelCodec {
                     Level::Fresh => 1,
                     _ => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
                 };
-                let policy = Auto::new(self.level).with_cpus(cpus as f32);
+                let policy = Auto::new(self.level, cpus as f32);
                 let spec = policy.current();
                 *auto = Some(Choosing {
                     policy,
@@ -217,15 +226,12 @@ impl LevelCodec {
         }
         let mut auto = self.auto.lock();
         let auto = auto.as_mut()?;
-        let sample = *auto.sampler.sample();
-        let decision = auto.policy.observe(now_ms, signals, Some(&sample))?;
+        let sample = auto.sampler.sample();
+        let decision = auto.policy.observe(now_ms, signals, sample)?;
         self.active.lock().0 = decision.to;
         self.runs.forget();
-        let labels = Reason::LABELS.iter().zip(&self.changes);
-        for (label, count) in labels {
-            if *label == decision.reason.label() {
-                count.fetch_add(1, Ordering::Relaxed);
-            }
+        if let Some(count) = self.changes.get(decision.reason as usize) {
+            count.fetch_add(1, Ordering::Relaxed);
         }
         tracing::info!(level = %self.level, "{decision}");
         Some(decision)
@@ -234,7 +240,7 @@ impl LevelCodec {
     /// Changes that `auto` made, by the label of the reason.
     pub fn changes(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let counts = self.changes.iter().map(|it| it.load(Ordering::Relaxed));
-        Reason::LABELS.into_iter().zip(counts)
+        Reason::ALL.map(Reason::label).into_iter().zip(counts)
     }
 
     /// What was done.
@@ -285,7 +291,8 @@ mod tests {
         }
         let decision = decision.unwrap();
         assert_eq!(codec.active().0, decision.to);
-        assert_eq!(codec.changes().map(|(_, count)| count).sum::<u64>(), 1);
+        let counted: Vec<_> = codec.changes().filter(|it| it.1 > 0).collect();
+        assert_eq!(counted, [(decision.reason.label(), 1)]);
         // Going on with auto forgets nothing, a fixed codec ends it.
         codec.set(CodecChoice::Auto, 256);
         assert_eq!(codec.active().0, decision.to);

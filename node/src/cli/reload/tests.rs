@@ -2,7 +2,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use fonn_base::clock::Clock;
-use fonn_base::config::Setting;
+use fonn_base::config::{Origin, Setting};
 use fonn_base::telemetry::{self, LogFormat};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
@@ -85,15 +85,12 @@ impl Rig {
 fn set(reload: &mut Reload<'_>, key: &str, value: &str) -> Result<(), (String, String)> {
     let (answer, mut answered) = oneshot::channel();
     let pairs = vec![(key.to_owned(), value.to_owned())];
-    reload.change(SettingsChange::Set { pairs, answer });
+    reload.change(SettingsChange {
+        pairs,
+        message: format!("{key} was changed"),
+        answer,
+    });
     answered.try_recv().unwrap()
-}
-
-fn set_codec(reload: &mut Reload<'_>, setting: &str) -> String {
-    let (answer, mut answered) = oneshot::channel();
-    let setting = setting.parse().unwrap();
-    reload.change(SettingsChange::Codec { setting, answer });
-    answered.try_recv().unwrap().to_string()
 }
 
 #[tokio::test]
@@ -106,8 +103,8 @@ async fn a_change_by_an_administrator_leaves_all_other_settings_as_they_are() {
     assert_eq!(rig.codecs(), (by_file.to_owned(), Origin::File));
     assert_eq!(rig.shown("lru").after_restart.as_deref(), Some("strict"));
 
-    assert_eq!(set_codec(&mut reload, "fresh=zstd:1"), "lz4");
-    assert_eq!(set_codec(&mut reload, "fresh=zstd:2"), "zstd:1");
+    set(&mut reload, "codec", "fresh=zstd:1").unwrap();
+    set(&mut reload, "codec", "fresh=zstd:2").unwrap();
     let by_admin = "ram=none,fresh=zstd:2,compacted=zlib:6,cold=zstd:9";
     assert_eq!(rig.codecs(), (by_admin.to_owned(), Origin::Admin));
 
@@ -141,4 +138,13 @@ async fn a_setting_that_the_node_refuses_stays_and_is_told() {
     }
     assert_eq!(rig.shown("ram_budget").value, "64m");
     assert_eq!(rig.engine.ram().budget(), 64 << 20);
+    // Nor is any changed while the file cannot be used.
+    let before = rig.codecs();
+    std::fs::write(&rig.file, "no_such_key = 1\n").unwrap();
+    let (key, why) = set(&mut reload, "codec", "ram=lz4").unwrap_err();
+    assert!(
+        key == "codec" && why.contains("no_such_key"),
+        "{key}: {why}"
+    );
+    assert_eq!(rig.codecs(), before);
 }

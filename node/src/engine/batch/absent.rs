@@ -12,7 +12,6 @@ use fonn_disk_tier::DiskEntry;
 use fonn_proto::Failure;
 use fonn_ram_tier::ManyGuard;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use tokio::sync::Semaphore;
 
 use super::super::fetch::{Fetched, Need, Unknown};
 use super::super::{Acks, Engine, Ticket};
@@ -21,16 +20,7 @@ use super::plan::Plan;
 
 /// Lookups that are under way at a time, of all such batches of the node. The lookup of another
 /// client waits behind so many, however many keys wait for theirs.
-const LOOKUPS_AT_ONCE: usize = 2;
-
-/// Bounds the lookups that are under way.
-pub(in super::super) struct LookupTurns(Semaphore);
-
-impl Default for LookupTurns {
-    fn default() -> Self {
-        Self(Semaphore::new(LOOKUPS_AT_ONCE))
-    }
-}
+pub(in super::super) const LOOKUPS_AT_ONCE: usize = 2;
 
 impl Engine {
     /// Asks the tiers below RAM about keys, and stops early at one that has an entry: that decides
@@ -90,7 +80,7 @@ impl Engine {
         ticket: Ticket,
     ) -> Result<Fetched, Unknown> {
         // It is never closed.
-        let _turn = self.lookup_turns.0.acquire().await;
+        let _turn = self.lookup_turns.acquire().await;
         let known = self.fetch(space, key, Need::Existence, ticket).await?;
         // The value is of no use, and is given back at once.
         let entry = known.entry.map(|entry| DiskEntry {

@@ -1,6 +1,5 @@
 //! Writes that are sent once more after a change of the epoch.
 
-use bytes::Bytes;
 use fonn_base::entry::Space;
 use fonn_disk_tier::{Write, WriteKind};
 use fonn_proto::{Failure, Version, peer};
@@ -87,12 +86,7 @@ impl Engine {
             };
             match newest {
                 BelowRam::Known(transfer) => {
-                    let write = Write {
-                        space,
-                        key: Bytes::copy_from_slice(key),
-                        kind: rewrite(transfer),
-                        ack: None,
-                    };
+                    let write = Write::new(space, key, rewrite(transfer));
                     // Under the lock: no other write of the key overtakes it.
                     self.enqueue(write, acks)
                 }

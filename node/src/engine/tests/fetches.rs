@@ -24,14 +24,14 @@ async fn a_read_is_answered_although_its_stripe_was_written_since_and_nothing_is
     let rig = Rig::new(Choice::default());
     rig.set("k", b"value").await;
     let fetched = voided(&rig, "k").await;
-    let Attempt::Done(Outcome::Hit(hit), _) = rig.attempt(&get("k"), Some(&fetched)) else {
+    let Attempt::Done(Outcome::Hit(hit)) = rig.attempt(&get("k"), Some(&fetched)) else {
         panic!("it is fetched again");
     };
     assert_eq!(hit.value.as_slice(), b"value");
     assert_eq!(rig.engine().locate_in_ram(SPACE, b"k"), None);
     let absent = voided(&rig, "absent").await;
     let attempt = rig.attempt(&get("absent"), Some(&absent));
-    assert!(matches!(attempt, Attempt::Done(Outcome::Miss, _)));
+    assert!(matches!(attempt, Attempt::Done(Outcome::Miss)));
     let total = |counter| rig.engine().stats().total(counter);
     assert_eq!(total(Counter::HitsDisk), 1);
     assert_eq!(total(Counter::MissesAbsent), 1);
@@ -42,17 +42,17 @@ async fn what_was_fetched_before_a_write_of_the_stripe_is_judged_as_of_now() {
     let rig = Rig::new(Choice::default());
     let is_miss = |fetched: &Fetched| {
         let attempt = rig.attempt(&get("k"), Some(fetched));
-        matches!(attempt, Attempt::Done(Outcome::Miss, _))
+        matches!(attempt, Attempt::Done(Outcome::Miss))
     };
     rig.set("k", b"old").await;
     let fetched = voided(&rig, "k").await;
     rig.set("k", b"newer").await;
     // RAM knows the newest.
-    let Attempt::Done(Outcome::Hit(hit), ValueAt::Scratch) = rig.attempt(&get("k"), Some(&fetched))
-    else {
+    let Attempt::Done(mut outcome) = rig.attempt(&get("k"), Some(&fetched)) else {
         panic!("it is not answered from RAM");
     };
-    assert_eq!(hit.value_len, 5);
+    let hit = hit_in_scratch(&get("k"), &mut outcome);
+    assert_eq!(hit.map(|hit| hit.value_len), Some(5));
     rig.touch("k", ExpirySpec::InMs(1000)).await;
     let fetched = voided(&rig, "k").await;
     assert!(!is_miss(&fetched));

@@ -42,7 +42,7 @@ fn lookups_wait_for_their_turn_and_are_given_up_at_the_deadline() {
         let batch = all_or_none([("k", &b"v"[..])]);
         let mut plan = Plan::new(engine, SPACE, &batch);
         let hash = plan.keys[0].hash;
-        let turns = engine.lookup_turns.0.acquire_many(LOOKUPS_AT_ONCE as u32);
+        let turns = engine.lookup_turns.acquire_many(LOOKUPS_AT_ONCE as u32);
         let turns = turns.await.unwrap();
         let ticket = engine.hot.ticket(hash);
         let looked_up = engine.look_up(&mut plan, vec![(0, ticket)], Instant::now());
