@@ -24,7 +24,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use fonn_admin::{Grpc, GrpcError, Readiness, SettingsService};
+use fonn_admin::{Grpc, GrpcError, Options, Readiness, Relay, SettingsService};
 use fonn_auth::Authenticator;
 use fonn_base::events::Events;
 use fonn_disk_tier::Durability;
@@ -38,6 +38,7 @@ use fonn_proto::grpc::v1::tools_server::ToolsServer;
 use fonn_proto::grpc::v1::users_server::UsersServer;
 use tokio::sync::Semaphore;
 use tonic::Status;
+use tonic::service::{AxumRouter, Routes};
 
 use self::cold::ColdAdmin;
 use self::telemetry::Telemetry;
@@ -125,19 +126,22 @@ impl Admin {
     /// # Errors
     /// If the generated descriptors do not decode.
     pub fn grpc(&self) -> Result<Grpc, GrpcError> {
-        let to_members = Arc::new(relay::ToMembers(self.clone()));
-        Ok(self.services()?.with_relay(to_members, &relay::SERVICES))
+        self.services(relay::ToMembers(self.clone()))
+            .with_standard(self.0.readiness.clone(), &[DESCRIPTORS])
     }
 
-    /// The services of this member, for the port on which others send on what they were asked.
-    ///
-    /// # Errors
-    /// If the generated descriptors do not decode.
-    pub fn at_member(&self) -> Result<tonic::service::Routes, GrpcError> {
-        relay::at_member(self)
+    /// The services of this member, for the port on which others send on what they were asked: with
+    /// the limits of an admin port of its own.
+    #[must_use]
+    pub fn at_member(&self) -> Routes {
+        let grpc = self.services(relay::OnlyHere(self.clone()));
+        let bounded = grpc.bounded(&Options::default(), self.0.users.clone());
+        let router: AxumRouter = AxumRouter::new().fallback_service(bounded);
+        router.into()
     }
 
-    fn services(&self) -> Result<Grpc, GrpcError> {
+    /// What answers for a member, whichever member is asked.
+    fn services(&self, relay: impl Relay) -> Grpc {
         let admin = AdminServer::new(service::AdminService::new(self.clone()));
         let cold = ColdServer::new(cold::ColdService::new(self.clone()));
         let telemetry = self.0.telemetry.server();
@@ -145,7 +149,7 @@ impl Admin {
         let settings = self.0.of_process.settings.clone();
         let tools = self.0.of_process.tools.clone();
         let users = UsersServer::new(users::UsersService(self.clone()));
-        Grpc::new()
+        let grpc = Grpc::new()
             .with(admin.max_decoding_message_size(REQUEST_MAX_BYTES))
             .with(cold.max_decoding_message_size(REQUEST_MAX_BYTES))
             .with(membership.max_decoding_message_size(REQUEST_MAX_BYTES))
@@ -153,8 +157,9 @@ impl Admin {
             .with(users.max_decoding_message_size(REQUEST_MAX_BYTES))
             .with(tools.max_decoding_message_size(REQUEST_MAX_BYTES))
             .with(telemetry.max_decoding_message_size(REQUEST_MAX_BYTES))
-            .with_roles(fonn_auth::ROLES)
-            .with_standard(self.0.readiness.clone(), &[DESCRIPTORS])
+            .with_roles(fonn_auth::ROLES);
+        let all: Vec<&'static str> = grpc.services().collect();
+        grpc.with_relay(Arc::new(relay), &all)
     }
 
     fn node(&self) -> Result<&Node, Status> {

@@ -7,7 +7,6 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;
 use std::fmt;
-use std::marker::PhantomData;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -172,42 +171,16 @@ impl Grpc {
     }
 }
 
-/// A table of services with its limits, for a server of tonic's; clones share the limits.
+/// A table of services with its limits, for a server that has services of its own; clones share the
+/// limits.
 #[derive(Clone, Debug)]
 pub struct Bounded(Limited);
 
-impl Bounded {
-    /// The service of a generated server.
-    #[must_use]
-    pub fn service<S: NamedService>(&self) -> Mounted<S> {
-        Mounted {
-            limited: self.0.clone(),
-            name: PhantomData,
-        }
-    }
-}
-
-/// One service of a table.
-#[derive(Debug)]
-pub struct Mounted<S> {
-    limited: Limited,
-    name: PhantomData<fn() -> S>,
-}
-
-impl<S> Clone for Mounted<S> {
-    fn clone(&self) -> Self {
-        Self {
-            limited: self.limited.clone(),
-            name: PhantomData,
-        }
-    }
-}
-
-impl<S: NamedService> NamedService for Mounted<S> {
-    const NAME: &'static str = S::NAME;
-}
-
-impl<S> Service<Request<Body>> for Mounted<S> {
+impl<B> Service<Request<B>> for Bounded
+where
+    B: http_body::Body<Data = bytes::Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
     type Response = Response<Body>;
     type Error = Infallible;
     type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
@@ -216,13 +189,13 @@ impl<S> Service<Request<Body>> for Mounted<S> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
         // What tonic says of a connection whose listener knows that much.
         let from = request.extensions().get::<Option<SocketAddr>>();
         if let Some(from) = from.copied().flatten() {
             request.extensions_mut().insert(Source(from.ip()));
         }
-        self.limited.call(request)
+        self.0.call(request.map(Body::new))
     }
 }
 

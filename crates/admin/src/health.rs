@@ -19,28 +19,12 @@ const WATCHES_MAX: usize = 8;
 /// Age at which a watch ends. By the protocol the client begins another watch.
 const WATCH_AGE_MAX: Duration = Duration::from_secs(60);
 
-/// Why no traffic is taken; `None` when it is.
-type Reason = Option<&'static str>;
-
-/// What is told of whether traffic is taken.
-#[derive(Clone, Copy, Debug)]
-enum State {
-    Ready(&'static str),
-    NotReady(&'static str),
-}
-
-impl State {
-    const fn reason(self) -> Reason {
-        match self {
-            Self::Ready(_) => None,
-            Self::NotReady(reason) => Some(reason),
-        }
-    }
-}
+/// Whether traffic is taken, and the words for it.
+type Told = (bool, &'static str);
 
 /// The state behind `/readyz`; cheap to clone. Not ready until told so.
 #[derive(Clone, Debug)]
-pub struct Readiness(Arc<watch::Sender<State>>);
+pub struct Readiness(Arc<watch::Sender<Told>>);
 
 impl Default for Readiness {
     fn default() -> Self {
@@ -52,7 +36,7 @@ impl Readiness {
     /// Not ready: "starting".
     #[must_use]
     pub fn new() -> Self {
-        Self(Arc::new(watch::Sender::new(State::NotReady("starting"))))
+        Self(Arc::new(watch::Sender::new((false, "starting"))))
     }
 
     /// Takes traffic from now on.
@@ -63,27 +47,25 @@ impl Readiness {
     /// Takes traffic from now on, although something is not as it should be: `words` are shown
     /// instead of "ready".
     pub fn set_ready_as(&self, words: &'static str) {
-        self.0.send_replace(State::Ready(words));
+        self.0.send_replace((true, words));
     }
 
     /// Takes no traffic from now on, for a reason that is shown, like "draining".
     pub fn set_not_ready(&self, reason: &'static str) {
-        self.0.send_replace(State::NotReady(reason));
+        self.0.send_replace((false, reason));
     }
 
     /// What `/readyz` tells: whether traffic is taken, and the words for it.
     #[must_use]
     pub fn told(&self) -> (bool, &'static str) {
-        match *self.0.borrow() {
-            State::Ready(words) => (true, words),
-            State::NotReady(reason) => (false, reason),
-        }
+        *self.0.borrow()
     }
 
     /// Why no traffic is taken; `None` when it is.
     #[must_use]
-    pub fn reason(&self) -> Reason {
-        self.0.borrow().reason()
+    pub fn reason(&self) -> Option<&'static str> {
+        let (is_ready, words) = self.told();
+        (!is_ready).then_some(words)
     }
 }
 
@@ -114,10 +96,10 @@ fn response(status: ServingStatus) -> HealthCheckResponse {
     }
 }
 
-fn by_reason(reason: Reason) -> HealthCheckResponse {
-    response(match reason {
-        None => ServingStatus::Serving,
-        Some(_) => ServingStatus::NotServing,
+fn of_program((is_ready, _): Told) -> HealthCheckResponse {
+    response(match is_ready {
+        true => ServingStatus::Serving,
+        false => ServingStatus::NotServing,
     })
 }
 
@@ -130,7 +112,7 @@ impl health_server::Health for Health {
         if !self.knows(&request.get_ref().service) {
             return Err(Status::not_found("no such service"));
         }
-        Ok(Response::new(by_reason(self.readiness.reason())))
+        Ok(Response::new(of_program(self.readiness.told())))
     }
 
     type WatchStream =
@@ -143,7 +125,7 @@ impl health_server::Health for Health {
         let changes: Self::WatchStream = match self.knows(&request.get_ref().service) {
             true => {
                 let changes = WatchStream::new(self.readiness.0.subscribe());
-                Box::pin(changes.map(|state| Ok(by_reason(state.reason()))))
+                Box::pin(changes.map(|told| Ok(of_program(told))))
             }
             // By the protocol the call goes on, for the service may come.
             false => {

@@ -52,7 +52,7 @@ use self::places::{Full, Places};
 pub use calls::CallLimits;
 pub use channel::{Channel, ChannelError, Liveness, member_stream};
 pub use frames::Frames;
-pub use grpc::{Bounded, Grpc, GrpcError, GrpcService, Mounted, WATCHES};
+pub use grpc::{Bounded, Grpc, GrpcError, GrpcService, WATCHES};
 pub use health::Readiness;
 pub use hosts::{ForeignHost, HostName, HostNames};
 pub use http2::{Streams, is_http2};

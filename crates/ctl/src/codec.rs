@@ -1,15 +1,23 @@
 //! `fonnctl codec`.
 
-use fonn_proto::grpc::v1::{
-    GetCodecsRequest, GetCodecsResponse, LevelCodec, SetCodecRequest, SetCodecResponse,
-};
+use fonn_proto::grpc::v1::{LevelCodec, SetCodecRequest, SetCodecResponse};
+use serde::Serialize;
 
-use super::Verdict;
 use super::args::CodecSetting;
 use super::connection::Connection;
 use super::error::CtlError;
 use super::output::{Of, Output};
-use super::table::Table;
+use super::table::{Table, printable};
+use super::{Verdict, status};
+
+/// The codecs of a node.
+#[derive(Debug, Serialize)]
+pub(super) struct Codecs {
+    /// One a level, the fastest level first.
+    pub codecs: Vec<LevelCodec>,
+    /// Values below this are stored verbatim.
+    pub codec_min_bytes: u64,
+}
 
 pub(super) async fn run(
     node: &Connection,
@@ -31,9 +39,12 @@ pub(super) async fn run(
     Ok(Verdict::Good)
 }
 
-async fn get(node: &Connection) -> Result<GetCodecsResponse, CtlError> {
-    let mut admin = node.admin();
-    node.call(admin.get_codecs(GetCodecsRequest {})).await
+async fn get(node: &Connection) -> Result<Codecs, CtlError> {
+    let status = status::opened(node).await?;
+    Ok(Codecs {
+        codecs: status.codecs,
+        codec_min_bytes: status.codec_min_bytes,
+    })
 }
 
 async fn set(node: &Connection, setting: &CodecSetting) -> Result<SetCodecResponse, CtlError> {
@@ -45,7 +56,7 @@ async fn set(node: &Connection, setting: &CodecSetting) -> Result<SetCodecRespon
     node.call(admin.set_codec(request)).await
 }
 
-pub(super) fn render(codecs: &GetCodecsResponse) -> String {
+pub(super) fn render(codecs: &Codecs) -> String {
     let mut table = Table::new(&["LEVEL", "CODEC"]);
     for it in &codecs.codecs {
         table.row([it.level.clone(), in_force(it)]);
@@ -67,8 +78,8 @@ pub(super) fn in_force(it: &LevelCodec) -> String {
 }
 
 pub(super) fn changed(level: &str, set: &SetCodecResponse) -> String {
+    let (codec, previous) = (printable(&set.codec), printable(&set.previous));
     format!(
-        "{level}: {}, was {}, until the next restart or reload; to keep it, set --codec {level}={}\n",
-        set.codec, set.previous, set.codec
+        "{level}: {codec}, was {previous}, until the next restart or reload; to keep it, set --codec {level}={codec}\n"
     )
 }

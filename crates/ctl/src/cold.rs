@@ -3,10 +3,9 @@
 use fonn_base::clock::Clock;
 use fonn_proto::grpc::v1::verify_response::Event;
 use fonn_proto::grpc::v1::{
-    ColdStatus, ColdStatusRequest, ColdStatusResponse, InspectSegmentRequest,
-    InspectSegmentResponse, ListSegmentsRequest, ListSegmentsResponse, RebuildProgress,
-    RebuildRequest, Segment, SegmentDamage, SegmentState, VerifyProgress, VerifyRequest,
-    VerifyResponse,
+    ColdStatus, InspectSegmentRequest, InspectSegmentResponse, ListSegmentsRequest,
+    ListSegmentsResponse, RebuildProgress, RebuildRequest, Segment, SegmentDamage, SegmentState,
+    VerifyProgress, VerifyRequest, VerifyResponse,
 };
 
 use super::Verdict;
@@ -39,18 +38,14 @@ pub(super) async fn run(
 /// of its own.
 async fn status(node: &Connection, output: &Output) -> Result<Verdict, CtlError> {
     for (member, way) in node.ways().await? {
-        let status = way.call(way.cold().status(ColdStatusRequest {})).await?;
+        let status = super::status::opened(&way).await?.cold.ok_or_else(|| {
+            let why = "this node has no cold tier; start it with --cold-tier s3://bucket/prefix";
+            CtlError::Refused(why.to_owned())
+        })?;
         let status = Of::new(member.as_deref(), status);
-        output.show(&status, |it| it.headed(render_status))?;
+        output.show(&status, |it| it.headed(|it| pairs(&status_lines(it))))?;
     }
     Ok(Verdict::Good)
-}
-
-fn render_status(status: &ColdStatusResponse) -> String {
-    status
-        .status
-        .as_ref()
-        .map_or_else(String::new, |status| pairs(&status_lines(status)))
 }
 
 /// Lines about the cold tier, here and in `fonnctl status`.
@@ -354,11 +349,8 @@ fn render_damage(news: &VerifyResponse) -> String {
 }
 
 pub(super) fn damage_line(damage: &SegmentDamage) -> String {
-    let at = damage
-        .offset
-        .map_or_else(String::new, |at| format!(" at {at}"));
     let (segment, message) = (printable(&damage.segment), printable(&damage.message));
-    format!("BAD {segment}{at}: {message}\n")
+    format!("BAD {segment}: {message}\n")
 }
 
 pub(super) fn render_verified(last: &VerifyProgress, damages: u64) -> String {

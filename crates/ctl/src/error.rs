@@ -4,6 +4,8 @@ use std::io;
 
 use tonic::{Code, Status};
 
+use super::table::printable;
+
 /// Each is one sentence that names the remedy where there is one.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CtlError {
@@ -68,7 +70,8 @@ pub(super) enum CtlError {
 impl CtlError {
     /// What a call came to.
     pub(super) fn of(status: &Status, addr: &str) -> Self {
-        let text = status.message();
+        let text = printable(status.message());
+        let text = text.as_str();
         // tonic makes these of whatever is no gRPC: HTTP errors, broken connections.
         let foreign = std::error::Error::source(status).is_some()
             || (status.code() == Code::Unknown && !status.metadata().contains_key("grpc-status"));

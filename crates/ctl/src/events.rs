@@ -85,8 +85,8 @@ async fn watch((member, way): Way, after: u64, to: mpsc::Sender<Result<Told, Ctl
                 }
             }
         }
-        let who = member.as_deref().unwrap_or(way.addr());
-        Err(CtlError::NotNow(format!("{who} stops and tells no more")))
+        let name = printable(member.as_deref().unwrap_or(way.addr()));
+        Err(CtlError::NotNow(format!("{name} stops and tells no more")))
     };
     if let Err(error) = watched.await {
         // No receiver is left when the command ends.

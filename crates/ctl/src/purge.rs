@@ -9,6 +9,7 @@ use super::connection::Connection;
 use super::error::CtlError;
 use super::output::Output;
 use super::progress::Progress;
+use super::table::printable;
 
 /// What was purged, or would be.
 #[derive(Debug, Serialize)]
@@ -110,7 +111,7 @@ pub(super) fn render(it: &Purged) -> String {
         false => format!("`{writer}` wrote {entries} entries of {place} in memory and on disk\n"),
     };
     if !it.uncounted.is_empty() {
-        text += &format!("not counted: {}\n", it.uncounted.join(", "));
+        text += &format!("not counted: {}\n", printable(&it.uncounted.join(", ")));
     }
     text
 }
@@ -134,13 +135,14 @@ mod tests {
         );
         let counted = Purged {
             namespace: Some("main".to_owned()),
-            uncounted: vec!["b".to_owned()],
+            uncounted: vec!["b".to_owned(), "\x1b[2J".to_owned()],
             is_purged: false,
             ..purged
         };
         assert_eq!(
             render(&counted),
-            "`leaked` wrote 7 entries of namespace `main` in memory and on disk\nnot counted: b\n"
+            "`leaked` wrote 7 entries of namespace `main` in memory and on disk\n\
+             not counted: b, \u{FFFD}[2J\n"
         );
     }
 }

@@ -28,6 +28,20 @@ pub(super) async fn run(node: &Connection, output: &Output) -> Result<Verdict, C
     })
 }
 
+/// The status of a node whose store is open.
+///
+/// # Errors
+/// As [`Connection::call`]; [`CtlError::NotNow`] while the store opens.
+pub(super) async fn opened(node: &Connection) -> Result<StatusResponse, CtlError> {
+    let status = node.call(node.admin().status(StatusRequest {})).await?;
+    match status.ram {
+        Some(_) => Ok(status),
+        None => Err(CtlError::NotNow(
+            "the node is still opening its store; try again".to_owned(),
+        )),
+    }
+}
+
 /// `3 of 10 (30 %)`
 fn filled(used: u64, budget: u64) -> String {
     let share = percent(used, budget);

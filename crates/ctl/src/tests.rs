@@ -2,11 +2,11 @@
 
 use clap::CommandFactory as _;
 use fonn_proto::grpc::v1::{
-    ColdStatus, Cost, Count, DiskStatus, Finding, GetCodecsResponse, InspectSegmentResponse,
-    KeyCopy, KeyResponse, LevelCodec, ListNamespacesResponse, ListSegmentsResponse, Lookups,
-    Namespace, RamStatus, RequestCost, Segment, SegmentDamage, SegmentEntry, SegmentState,
-    SetCodecResponse, Severity, SpillLag, StatusResponse, Tier, VerifyProgress, VerifyResponse,
-    WarmEnd, WarmResponse, verify_response,
+    ColdStatus, Cost, Count, DiskStatus, Finding, InspectSegmentResponse, KeyCopy, KeyResponse,
+    LevelCodec, ListNamespacesResponse, ListSegmentsResponse, Lookups, Namespace, RamStatus,
+    RequestCost, Segment, SegmentDamage, SegmentEntry, SegmentState, SetCodecResponse, Severity,
+    SpillLag, StatusResponse, Tier, VerifyProgress, VerifyResponse, WarmEnd, WarmResponse,
+    verify_response,
 };
 
 use super::args::{AdminAddr, Cli, CodecSetting, Command};
@@ -269,7 +269,7 @@ fn the_state_of_a_copy_follows_what_a_get_would_do() {
 
 #[test]
 fn codecs_are_listed_and_changes_say_how_to_keep_them() {
-    let codecs = GetCodecsResponse {
+    let codecs = codec::Codecs {
         codecs: vec![level("ram", "none"), level("fresh", "zstd:3")],
         codec_min_bytes: 256,
     };
@@ -285,6 +285,11 @@ fn codecs_are_listed_and_changes_say_how_to_keep_them() {
         codec::changed("fresh", &set),
         "fresh: zstd:3, was lz4, until the next restart or reload; to keep it, set --codec fresh=zstd:3\n"
     );
+    let set = SetCodecResponse {
+        previous: "\x1b[2J".to_owned(),
+        ..set
+    };
+    assert!(codec::changed("fresh", &set).starts_with("fresh: zstd:3, was \u{FFFD}[2J, until"));
 }
 
 #[test]
@@ -409,12 +414,11 @@ OFFSET  LENGTH  VERSION  EXPIRES  STATE    SPACE      KEY
 fn a_check_ends_with_what_was_found() {
     let damage = SegmentDamage {
         segment: "eu/01J/0".to_owned(),
-        offset: Some(64),
         message: "the checksum is wrong".to_owned(),
     };
     assert_eq!(
         cold::damage_line(&damage),
-        "BAD eu/01J/0 at 64: the checksum is wrong\n"
+        "BAD eu/01J/0: the checksum is wrong\n"
     );
     let last = VerifyProgress {
         segments_done: 2,
@@ -586,6 +590,13 @@ fn a_refused_login_is_told_from_other_refusals() {
     }
     let other = CtlError::of(&Status::not_found("no"), "a:1");
     assert!(matches!(other, CtlError::Refused(_)));
+}
+
+#[test]
+fn a_refusal_has_nothing_that_a_terminal_acts_on() {
+    let status = tonic::Status::permission_denied("no \x1b]0;title\x07");
+    let text = CtlError::of(&status, "a:1").to_string();
+    assert_eq!(text, "no \u{FFFD}]0;title\u{FFFD}");
 }
 
 #[test]

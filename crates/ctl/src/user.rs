@@ -256,7 +256,10 @@ mod tests {
         std::fs::write(file.path(), "hunter 2\n").unwrap();
         let path = file.path().to_str().unwrap();
         let (put, login) = parsed(&["ci", "--new-password-file", path]).unwrap();
-        assert_eq!(new_password(&put, &login).await.unwrap().unwrap(), b"hunter 2");
+        assert_eq!(
+            new_password(&put, &login).await.unwrap().unwrap(),
+            b"hunter 2"
+        );
     }
 
     #[test]

@@ -102,7 +102,6 @@ fn sights(participant: &Participant, metrics: &Metrics) -> BTreeMap<RaftId, Sigh
     let state = participant.state();
     let sighting = Sighting {
         metrics,
-        silence: state.down_after(),
         replace_voter_after: participant.options.replace_voter_after,
         now: Instant::now(),
     };
@@ -114,8 +113,6 @@ fn sights(participant: &Participant, metrics: &Metrics) -> BTreeMap<RaftId, Sigh
 pub(super) struct Sighting<'a> {
     /// The leader's.
     pub(super) metrics: &'a Metrics,
-    /// Silence after which a member is not ready.
-    pub(super) silence: Duration,
     /// Silence after which a member that is down is lost.
     pub(super) replace_voter_after: Duration,
     /// Now.
@@ -126,6 +123,7 @@ impl Sighting<'_> {
     /// What it sees of all members.
     pub(super) fn of(self, state: &State, detector: &Detector) -> BTreeMap<RaftId, Sight> {
         let last = self.metrics.last_log_index.unwrap_or(0);
+        let silence_max = state.down_after();
         let sight = |member: &Member| {
             let raft_id = member.info.raft_id;
             if raft_id == self.metrics.id {
@@ -139,7 +137,7 @@ impl Sighting<'_> {
             let matched = replicated.and_then(|all| all.get(&raft_id).copied().flatten());
             let is_near = matched.is_some_and(|matched| matched.index + LAG_MAX >= last);
             Sight {
-                is_ready: is_near && !member.is_down() && silence < self.silence,
+                is_ready: is_near && !member.is_down() && silence < silence_max,
                 is_lost: member.is_down() && silence >= self.replace_voter_after,
             }
         };

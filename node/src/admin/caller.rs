@@ -37,9 +37,7 @@ impl Caller {
     /// # Errors
     /// NOT_FOUND, or PERMISSION_DENIED if it is another's: whether there is such a one is not told.
     pub(super) fn reads(&self, name: &str) -> Result<u16, Status> {
-        self.number(name, |number, identity| {
-            identity.namespace.number == number || identity.namespace.base == Some(number)
-        })
+        self.number(name, |number, _| self.may_read(number))
     }
 
     /// The stored key of the caller's `key` in a namespace. In its own one, that of its overlay, if

@@ -12,14 +12,10 @@ use crate::engine::Engine;
 pub fn list(engine: &Engine) -> (Vec<v1::LevelCodec>, u64) {
     let levels = Level::ALL.into_iter().filter_map(|level| {
         let codec = of_level(engine, level)?;
-        let active = codec.active().0.to_string();
         Some(v1::LevelCodec {
             level: level.to_string(),
-            codec: match codec.is_auto() {
-                true => CodecChoice::Auto.to_string(),
-                false => active.clone(),
-            },
-            active,
+            codec: codec.choice().to_string(),
+            active: codec.active().0.to_string(),
         })
     });
     (levels.collect(), engine.ram_codec().active().1 as u64)
@@ -36,14 +32,19 @@ pub fn of_level(engine: &Engine, level: Level) -> Option<&LevelCodec> {
     }
 }
 
-/// The codec for a level of this node, both as in `--codec`.
+/// The codec that a level of this node shall have, both as in `--codec`, and the one that is chosen
+/// for it now.
 ///
 /// # Errors
 /// A sentence that says what would be accepted.
-pub fn parse(engine: &Engine, level: &str, codec: &str) -> Result<LevelSetting, String> {
+pub fn parse(
+    engine: &Engine,
+    level: &str,
+    codec: &str,
+) -> Result<(CodecChoice, CodecChoice), String> {
     let setting: LevelSetting = format!("{level}={codec}").parse()?;
-    if of_level(engine, setting.level).is_some() {
-        return Ok(setting);
+    if let Some(level) = of_level(engine, setting.level) {
+        return Ok((setting.codec, level.choice()));
     }
     let (tier, why) = match setting.level {
         Level::Cold => ("cold", "no --cold-tier"),

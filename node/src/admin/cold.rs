@@ -19,7 +19,7 @@ use super::DEFAULT_NAMESPACE;
 
 /// News of a longer piece of work, which goes on only while the stream is polled, and ends when it
 /// is dropped.
-type News<T> = Pin<Box<dyn Stream<Item = T> + Send>>;
+pub(super) type News<T> = Pin<Box<dyn Stream<Item = T> + Send>>;
 
 /// How the page names the namespace of a key.
 fn namespace_name(space: Space) -> String {

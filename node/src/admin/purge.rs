@@ -1,6 +1,5 @@
 //! Purges of what an identity wrote, and the counts before them.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,10 +7,10 @@ use fonn_auth::writer_id;
 use fonn_base::hlc;
 use fonn_proto::grpc::v1::CountWrittenResponse;
 use fonn_proto::{Failure, PurgeScope};
-use tokio_stream::Stream;
 use tonic::Status;
 
 use super::caller::Caller;
+use super::cold::News;
 use super::cold::news::{Teller, news};
 use crate::engine::WrittenCursor;
 use crate::server::Tiers;
@@ -22,8 +21,7 @@ const WRITER_LEN_MAX: usize = 1024;
 /// How often the caller hears of a count.
 const NEWS_INTERVAL: Duration = Duration::from_millis(200);
 
-pub(super) type Responses =
-    Pin<Box<dyn Stream<Item = Result<CountWrittenResponse, Status>> + Send>>;
+pub(super) type Responses = News<Result<CountWrittenResponse, Status>>;
 
 /// What a request is about.
 ///

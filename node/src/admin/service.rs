@@ -7,10 +7,10 @@ use fonn_base::entry::{Meta, Space};
 use fonn_base::events::Topic;
 use fonn_proto::grpc::v1::admin_server;
 use fonn_proto::grpc::v1::{
-    CountWrittenRequest, DeleteKeyRequest, DeleteKeyResponse, FlushRequest, FlushResponse,
-    GetCodecsRequest, GetCodecsResponse, KeyCopy, KeyRequest, KeyResponse, ListNamespacesRequest,
-    ListNamespacesResponse, PurgeRequest, PurgeResponse, SetCodecRequest, SetCodecResponse,
-    StatusRequest, StatusResponse, Tier, WarmRequest,
+    CountWrittenRequest, DeleteKeyRequest, DeleteKeyResponse, FlushRequest, FlushResponse, KeyCopy,
+    KeyRequest, KeyResponse, ListNamespacesRequest, ListNamespacesResponse, PurgeRequest,
+    PurgeResponse, SetCodecRequest, SetCodecResponse, StatusRequest, StatusResponse, Tier,
+    WarmRequest,
 };
 use fonn_proto::request::ServerOutcome;
 use fonn_proto::{Command, Delete, Failure, Outcome, ServerCommand, WriterId, placement};
@@ -348,17 +348,6 @@ impl admin_server::Admin for AdminService {
         Ok(Response::new(Box::pin(news)))
     }
 
-    async fn get_codecs(
-        &self,
-        _: Request<GetCodecsRequest>,
-    ) -> Result<Response<GetCodecsResponse>, Status> {
-        let (codecs, codec_min_bytes) = codecs::list(&self.admin.node()?.shared.service.engine);
-        Ok(Response::new(GetCodecsResponse {
-            codecs,
-            codec_min_bytes,
-        }))
-    }
-
     async fn set_codec(
         &self,
         request: Request<SetCodecRequest>,
@@ -366,18 +355,18 @@ impl admin_server::Admin for AdminService {
         let caller = Caller::of(&self.admin, &request)?;
         let request = request.into_inner();
         let tiers = &self.admin.node()?.shared.service;
-        let setting = codecs::parse(&tiers.engine, &request.level, &request.codec);
-        let setting = setting.map_err(Status::invalid_argument)?;
+        let level = &request.level;
+        let parsed = codecs::parse(&tiers.engine, level, &request.codec);
+        let (codec, previous) = parsed.map_err(Status::invalid_argument)?;
         let live = tiers.live.as_ref();
         let live = live.ok_or_else(|| Status::unavailable("settings do not change here"))?;
-        let previous = live.set_codec(setting).await.map_err(|_| {
+        let pairs = vec![("codec".to_owned(), format!("{level}={codec}"))];
+        let message = format!("codec of {level} was set to {codec}, before {previous}");
+        let changed = live.set(pairs, message).await.map_err(|_| {
             Status::unavailable("other settings are being changed, or the node stops: try again")
         })?;
-        let codec = setting.codec;
-        tracing::info!(level = request.level, %previous, %codec, "codec changed by {caller}");
-        let level = &request.level;
-        let message = format!("codec of {level} was set to {codec}, before {previous}");
-        self.admin.0.events.info(Topic::Settings, message);
+        changed.map_err(|(_, why)| Status::failed_precondition(why))?;
+        tracing::info!(level, %previous, %codec, "codec changed by {caller}");
         Ok(Response::new(SetCodecResponse {
             previous: previous.to_string(),
             codec: codec.to_string(),

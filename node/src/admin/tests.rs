@@ -7,6 +7,7 @@ mod settings;
 mod telemetry;
 mod warm;
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -49,6 +50,7 @@ async fn change_settings(
     engine: Arc<Engine>,
     config: config::Config,
     settings: InForce,
+    events: Events,
     mut changes: mpsc::Receiver<SettingsChange>,
 ) {
     let (filter, format) = (&config.common.log, LogFormat::Text);
@@ -57,9 +59,10 @@ async fn change_settings(
         engine: &engine,
         security: &Security::default(),
         log: &log,
-        events: &Events::new(Clock::system(), 1),
+        events: &events,
     };
-    let mut reload = Reload::new([], config, settings, parts);
+    let args = ["fonn-node", "--data-dir", "none"].map(OsString::from);
+    let mut reload = Reload::new(args, config, settings, parts);
     while let Some(change) = changes.recv().await {
         reload.change(change);
     }
@@ -78,6 +81,7 @@ struct Rig {
     readiness: Readiness,
     metrics: Metrics,
     telemetry: Telemetry,
+    events: Events,
     addr: SocketAddr,
     _dir: TempDir,
     _stop: ShutdownTrigger,
@@ -155,7 +159,7 @@ impl Rig {
         let told = SettingsService::server(settings.clone(), Clock::system());
         let admin = Admin::new(
             readiness.clone(),
-            events,
+            events.clone(),
             telemetry.clone(),
             users.clone(),
             OfProcess {
@@ -183,6 +187,7 @@ impl Rig {
             readiness,
             metrics,
             telemetry,
+            events,
             addr,
             _dir: dir,
             _stop: stop,
@@ -195,6 +200,7 @@ impl Rig {
             Arc::clone(&self.engine),
             self.config.clone(),
             self.settings.clone(),
+            self.events.clone(),
             changes,
         ));
         let tiers = Tiers {

@@ -2,7 +2,6 @@
 
 use std::cmp;
 use std::collections::BTreeSet;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,9 +11,9 @@ use fonn_cold_tier::checkpoint::SegmentState;
 use fonn_proto::grpc::v1::{WarmEnd, WarmRequest, WarmResponse};
 use futures_util::stream::{self, StreamExt as _};
 use tokio::time::Instant;
-use tokio_stream::Stream;
 use tonic::Status;
 
+use super::cold::News;
 use super::cold::news::{Teller, news};
 use crate::engine::{Engine, Warmed};
 use crate::server::Tiers;
@@ -35,7 +34,7 @@ const NEWS_INTERVAL: Duration = Duration::from_millis(200);
 /// Entries in a row that could not be read, after which disk or bucket count as out of reach.
 const FAILURES_MAX: u64 = 64;
 
-pub(super) type Responses = Pin<Box<dyn Stream<Item = Result<WarmResponse, Status>> + Send>>;
+pub(super) type Responses = News<Result<WarmResponse, Status>>;
 
 /// What is to be brought into RAM.
 #[derive(Clone, Copy, Debug)]

@@ -230,8 +230,6 @@ const CALLS: &[(Needs, &str)] = &[
     (Read, "fonn.v1.Admin/Status"),
     (Read, "fonn.v1.Admin/Key"),
     (Read, "fonn.v1.Admin/ListNamespaces"),
-    (Read, "fonn.v1.Admin/GetCodecs"),
-    (Read, "fonn.v1.Cold/Status"),
     (Read, "fonn.v1.Cold/ListSegments"),
     (Read, "fonn.v1.Membership/Map"),
     (Read, "fonn.v1.Router/Status"),

@@ -221,7 +221,6 @@ impl Node {
         let metrics = self.full_metrics(now);
         let sighting = Sighting {
             metrics: &metrics,
-            silence: self.state.down_after(),
             replace_voter_after: REPLACE_VOTER_AFTER,
             now,
         };

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use fonn_proto::grpc::v1::cold_server;
 use fonn_proto::grpc::v1::{
-    ColdStatusRequest, ColdStatusResponse, DoctorRequest, DoctorResponse, InspectSegmentRequest,
-    InspectSegmentResponse, ListSegmentsRequest, ListSegmentsResponse, RebuildRequest,
-    RebuildResponse, VerifyRequest, VerifyResponse,
+    DoctorRequest, DoctorResponse, InspectSegmentRequest, InspectSegmentResponse,
+    ListSegmentsRequest, ListSegmentsResponse, RebuildRequest, RebuildResponse, VerifyRequest,
+    VerifyResponse,
 };
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_stream::StreamExt as _;
@@ -60,14 +60,6 @@ fn bounded(page_size: u32) -> u32 {
 
 #[async_trait]
 impl cold_server::Cold for ColdService {
-    async fn status(
-        &self,
-        _: Request<ColdStatusRequest>,
-    ) -> Result<Response<ColdStatusResponse>, Status> {
-        let status = Some(self.cold()?.status().await);
-        Ok(Response::new(ColdStatusResponse { status }))
-    }
-
     type DoctorStream = News<Result<DoctorResponse, Status>>;
 
     async fn doctor(

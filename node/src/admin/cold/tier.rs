@@ -448,7 +448,6 @@ async fn verify(
     let damage = |name: &SegmentName, message: String| {
         VerifyEvent::Damage(SegmentDamage {
             segment: name.short(),
-            offset: None,
             message,
         })
     };

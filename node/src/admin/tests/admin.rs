@@ -2,7 +2,7 @@
 
 use fonn_proto::Delete;
 use fonn_proto::grpc::v1::{
-    FlushRequest, GetCodecsRequest, KeyRequest, KeyResponse, SetCodecRequest, StatusRequest, Tier,
+    FlushRequest, KeyRequest, KeyResponse, SetCodecRequest, StatusRequest, Tier,
 };
 use tonic::Code;
 
@@ -64,8 +64,6 @@ async fn before_the_store_is_open_only_the_status_answers() {
     assert_eq!(status.not_ready_reason, "starting");
     assert!(status.ram.is_none() && status.now_ms > 0);
     let refused = admin.key(request(b"k")).await.unwrap_err();
-    assert_eq!(refused.code(), Code::Unavailable);
-    let refused = admin.get_codecs(GetCodecsRequest {}).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unavailable);
     rig.open_store();
     assert!(
@@ -228,15 +226,14 @@ async fn a_changed_codec_is_used_and_told() {
         ("lz4", "zstd:1")
     );
     admin.set_codec(set("ram", "lz4")).await.unwrap();
-    let codecs = admin.get_codecs(GetCodecsRequest {}).await.unwrap();
-    let codecs = codecs.into_inner();
-    let words: Vec<String> = codecs
+    let status = admin.status(StatusRequest {}).await.unwrap().into_inner();
+    let words: Vec<String> = status
         .codecs
         .iter()
         .map(|it| format!("{}={}", it.level, it.codec))
         .collect();
     assert_eq!(words[..2], ["ram=lz4", "fresh=zstd:1"]);
-    assert_eq!(codecs.codec_min_bytes, 256);
+    assert_eq!(status.codec_min_bytes, 256);
     rig.set(SPACE, b"k", &[b'x'; 5000], ExpirySpec::Never).await;
     let answer = admin.key(request(b"k")).await.unwrap().into_inner();
     let codecs: Vec<&str> = answer.copies.iter().map(|it| it.codec.as_str()).collect();
@@ -258,8 +255,8 @@ async fn a_node_without_disk_has_no_codec_for_it() {
     let rig = Rig::starting(false).await;
     rig.open_store();
     let mut admin = rig.admin().await;
-    let codecs = admin.get_codecs(GetCodecsRequest {}).await.unwrap();
-    assert_eq!(codecs.into_inner().codecs.len(), 1);
+    let status = admin.status(StatusRequest {}).await.unwrap();
+    assert_eq!(status.into_inner().codecs.len(), 1);
     let request = SetCodecRequest {
         level: "fresh".to_owned(),
         codec: "lz4".to_owned(),

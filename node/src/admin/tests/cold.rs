@@ -5,8 +5,8 @@ use fonn_cold_tier::store::fault::{Fault, Rule};
 use fonn_cold_tier::store::{Operation, StoreErrorKind};
 use fonn_proto::grpc::v1::verify_response::Event;
 use fonn_proto::grpc::v1::{
-    ColdStatusRequest, DoctorRequest, InspectSegmentRequest, ListSegmentsRequest, RebuildRequest,
-    Segment, SegmentState, Severity, VerifyRequest,
+    DoctorRequest, InspectSegmentRequest, ListSegmentsRequest, RebuildRequest, Segment,
+    SegmentState, Severity, StatusRequest, VerifyRequest,
 };
 use tonic::{Code, Streaming};
 
@@ -53,7 +53,6 @@ async fn a_node_without_cold_tier_says_how_to_get_one() {
     let mut cold = rig.cold().await;
     let inspect = InspectSegmentRequest::default();
     let refusals = [
-        cold.status(ColdStatusRequest {}).await.unwrap_err(),
         cold.doctor(DoctorRequest {}).await.unwrap_err(),
         cold.list_segments(ListSegmentsRequest::default())
             .await
@@ -75,8 +74,8 @@ async fn a_node_without_cold_tier_says_how_to_get_one() {
 async fn the_status_has_lag_and_cost() {
     let rig = rig().await;
     let mut cold = rig.cold().await;
-    let status = cold.status(ColdStatusRequest {}).await.unwrap();
-    let status = status.into_inner().status.unwrap();
+    let status = rig.admin().await.status(StatusRequest {}).await.unwrap();
+    let status = status.into_inner().cold.unwrap();
     assert!(status.url.starts_with("file:///"), "{status:?}");
     assert!(status.ready && status.trouble.is_empty(), "{status:?}");
     let known = segments(&mut cold).await;

@@ -109,6 +109,34 @@ async fn what_members_tell_each_other_is_not_on_the_admin_port() {
     assert_eq!(call(root, "fonn.v1.Members/Map").await, Code::Unimplemented);
 }
 
+#[tokio::test]
+async fn the_port_of_members_has_the_services_of_the_tables_and_no_others() {
+    let rig = guarded().await;
+    let mut routes = rig.admin.at_member();
+    let mut asked = async |path: &str| {
+        let request = tonic::codegen::http::Request::post(path)
+            .header("content-type", "application/grpc")
+            .body(Body::empty())
+            .unwrap();
+        let answer = routes.call(request).await.unwrap();
+        let status = Status::from_header_map(answer.headers());
+        status.map_or(Code::Ok, |status| status.code())
+    };
+    for (method, _) in rows() {
+        let bare = asked(&format!("/{method}")).await;
+        assert_eq!(bare, Code::Unauthenticated, "{method}");
+    }
+    for path in [
+        "/grpc.health.v1.Health/Check",
+        "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+        "/fonn.v1.Router/Status",
+        "/metrics",
+        "/",
+    ] {
+        assert_eq!(asked(path).await, Code::Unimplemented, "{path}");
+    }
+}
+
 /// The rows of a node: routers have a service of their own.
 fn rows() -> impl Iterator<Item = &'static (&'static str, Role)> {
     ROLES

@@ -15,43 +15,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file fonn/v1/cold.proto.
  */
 export const file_fonn_v1_cold: GenFile = /*@__PURE__*/
-  fileDesc("ChJmb25uL3YxL2NvbGQucHJvdG8SB2Zvbm4udjEiEwoRQ29sZFN0YXR1c1JlcXVlc3QiOQoSQ29sZFN0YXR1c1Jlc3BvbnNlEiMKBnN0YXR1cxgBIAEoCzITLmZvbm4udjEuQ29sZFN0YXR1cyLpAQoKQ29sZFN0YXR1cxILCgN1cmwYASABKAkSDgoGcmVnaW9uGAIgASgJEg0KBXJlYWR5GAMgASgIEg8KB3Ryb3VibGUYBCABKAkSEAoIc2VnbWVudHMYBSABKAQSFAoMc3RvcmVkX2J5dGVzGAYgASgEEhQKDGJ1ZGdldF9ieXRlcxgHIAEoBBIPCgdlbnRyaWVzGAggASgEEhIKCmxpdmVfYnl0ZXMYCSABKAQSHgoDbGFnGAogASgLMhEuZm9ubi52MS5TcGlsbExhZxIbCgRjb3N0GAsgASgLMg0uZm9ubi52MS5Db3N0IjoKCFNwaWxsTGFnEg4KBmFnZV9tcxgBIAEoBBIPCgdlbnRyaWVzGAIgASgEEg0KBWJ5dGVzGAMgASgEIp0BCgRDb3N0EiYKCHJlcXVlc3RzGAEgAygLMhQuZm9ubi52MS5SZXF1ZXN0Q29zdBIWCg51cGxvYWRlZF9ieXRlcxgCIAEoBBIYChBkb3dubG9hZGVkX2J5dGVzGAMgASgEEhgKEHJlcXVlc3RzX2RvbGxhcnMYBCABKAESIQoZc3RvcmFnZV9kb2xsYXJzX3Blcl9tb250aBgFIAEoASJLCgtSZXF1ZXN0Q29zdBIMCgRraW5kGAEgASgJEg0KBWNvdW50GAIgASgEEg4KBmZhaWxlZBgDIAEoBBIPCgdkb2xsYXJzGAQgASgBIg8KDURvY3RvclJlcXVlc3QiMwoORG9jdG9yUmVzcG9uc2USIQoHZmluZGluZxgBIAEoCzIQLmZvbm4udjEuRmluZGluZyJzCgdGaW5kaW5nEg0KBWNoZWNrGAEgASgJEiMKCHNldmVyaXR5GAIgASgOMhEuZm9ubi52MS5TZXZlcml0eRIPCgdtZXNzYWdlGAMgASgJEg4KBnJlbWVkeRgEIAEoCRITCgtkdXJhdGlvbl9tcxgFIAEoBCJMChNMaXN0U2VnbWVudHNSZXF1ZXN0Eg4KBnJlZ2lvbhgBIAEoCRIRCglwYWdlX3NpemUYAiABKA0SEgoKcGFnZV90b2tlbhgDIAEoCSJTChRMaXN0U2VnbWVudHNSZXNwb25zZRIiCghzZWdtZW50cxgBIAMoCzIQLmZvbm4udjEuU2VnbWVudBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkigAIKB1NlZ21lbnQSDAoEbmFtZRgBIAEoCRIOCgZyZWdpb24YAiABKAkSDgoGd3JpdGVyGAMgASgJEhAKCHNlcXVlbmNlGAQgASgEEhIKCnNpemVfYnl0ZXMYBSABKAQSEgoKZGF0YV9ieXRlcxgGIAEoBBISCgpsaXZlX2J5dGVzGAcgASgEEg8KB2VudHJpZXMYCCABKAQSEgoKdG9tYnN0b25lcxgJIAEoBBIVCg1jcmVhdGVkX2F0X21zGAogASgEEhcKD2xhc3RfcmVhZF9hdF9tcxgLIAEoBBIkCgVzdGF0ZRgMIAEoDjIVLmZvbm4udjEuU2VnbWVudFN0YXRlIkwKFUluc3BlY3RTZWdtZW50UmVxdWVzdBIMCgRuYW1lGAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoDRISCgpwYWdlX3Rva2VuGAMgASgJIrsBChZJbnNwZWN0U2VnbWVudFJlc3BvbnNlEiEKB3NlZ21lbnQYASABKAsyEC5mb25uLnYxLlNlZ21lbnQSFgoOZm9ybWF0X3ZlcnNpb24YAiABKA0SFAoMZm9vdGVyX2J5dGVzGAMgASgEEg8KB3JlY29yZHMYBCABKAQSJgoHZW50cmllcxgFIAMoCzIVLmZvbm4udjEuU2VnbWVudEVudHJ5EhcKD25leHRfcGFnZV90b2tlbhgGIAEoCSKsAQoMU2VnbWVudEVudHJ5EgsKA2tleRgBIAEoDBIRCgluYW1lc3BhY2UYAiABKAkSEAoIZGF0YWJhc2UYAyABKA0SDgoGb2Zmc2V0GAQgASgEEg4KBmxlbmd0aBgFIAEoBBIPCgd2ZXJzaW9uGAYgASgEEhUKDWV4cGlyZXNfYXRfbXMYByABKAQSEQoJdG9tYnN0b25lGAggASgIEg8KB2N1cnJlbnQYCSABKAgiIAoNVmVyaWZ5UmVxdWVzdBIPCgdzZWdtZW50GAEgASgJInAKDlZlcmlmeVJlc3BvbnNlEisKCHByb2dyZXNzGAEgASgLMhcuZm9ubi52MS5WZXJpZnlQcm9ncmVzc0gAEigKBmRhbWFnZRgCIAEoCzIWLmZvbm4udjEuU2VnbWVudERhbWFnZUgAQgcKBWV2ZW50IpABCg5WZXJpZnlQcm9ncmVzcxIVCg1zZWdtZW50c19kb25lGAEgASgEEhYKDnNlZ21lbnRzX3RvdGFsGAIgASgEEhIKCmJ5dGVzX2RvbmUYAyABKAQSEwoLYnl0ZXNfdG90YWwYBCABKAQSFQoNcmVjb3Jkc19zb3VuZBgFIAEoBBIPCgdkYW1hZ2VzGAYgASgEIlEKDVNlZ21lbnREYW1hZ2USDwoHc2VnbWVudBgBIAEoCRITCgZvZmZzZXQYAiABKARIAIgBARIPCgdtZXNzYWdlGAMgASgJQgkKB19vZmZzZXQiEAoOUmVidWlsZFJlcXVlc3QiPQoPUmVidWlsZFJlc3BvbnNlEioKCHByb2dyZXNzGAEgASgLMhguZm9ubi52MS5SZWJ1aWxkUHJvZ3Jlc3MidAoPUmVidWlsZFByb2dyZXNzEg0KBXBoYXNlGAEgASgJEhUKDXNlZ21lbnRzX2RvbmUYAiABKAQSFgoOc2VnbWVudHNfdG90YWwYAyABKAQSDwoHZW50cmllcxgEIAEoBBISCgpieXRlc19yZWFkGAUgASgEKnYKCFNldmVyaXR5EhgKFFNFVkVSSVRZX1VOU1BFQ0lGSUVEEAASDwoLU0VWRVJJVFlfT0sQARIUChBTRVZFUklUWV9XQVJOSU5HEAISEwoPU0VWRVJJVFlfRkFJTEVEEAMSFAoQU0VWRVJJVFlfU0tJUFBFRBAEKncKDFNlZ21lbnRTdGF0ZRIdChlTRUdNRU5UX1NUQVRFX1VOU1BFQ0lGSUVEEAASFgoSU0VHTUVOVF9TVEFURV9MSVZFEAESGAoUU0VHTUVOVF9TVEFURV9ET09NRUQQAhIWChJTRUdNRU5UX1NUQVRFX0xPU1QQAzKjAwoEQ29sZBJBCgZTdGF0dXMSGi5mb25uLnYxLkNvbGRTdGF0dXNSZXF1ZXN0GhsuZm9ubi52MS5Db2xkU3RhdHVzUmVzcG9uc2USOwoGRG9jdG9yEhYuZm9ubi52MS5Eb2N0b3JSZXF1ZXN0GhcuZm9ubi52MS5Eb2N0b3JSZXNwb25zZTABEksKDExpc3RTZWdtZW50cxIcLmZvbm4udjEuTGlzdFNlZ21lbnRzUmVxdWVzdBodLmZvbm4udjEuTGlzdFNlZ21lbnRzUmVzcG9uc2USUQoOSW5zcGVjdFNlZ21lbnQSHi5mb25uLnYxLkluc3BlY3RTZWdtZW50UmVxdWVzdBofLmZvbm4udjEuSW5zcGVjdFNlZ21lbnRSZXNwb25zZRI7CgZWZXJpZnkSFi5mb25uLnYxLlZlcmlmeVJlcXVlc3QaFy5mb25uLnYxLlZlcmlmeVJlc3BvbnNlMAESPgoHUmVidWlsZBIXLmZvbm4udjEuUmVidWlsZFJlcXVlc3QaGC5mb25uLnYxLlJlYnVpbGRSZXNwb25zZTABYgZwcm90bzM");
-
-/**
- * Asks for the status of the cold tier.
- *
- * @generated from message fonn.v1.ColdStatusRequest
- */
-export type ColdStatusRequest = Message<"fonn.v1.ColdStatusRequest"> & {
-};
-
-/**
- * Describes the message fonn.v1.ColdStatusRequest.
- * Use `create(ColdStatusRequestSchema)` to create a new message.
- */
-export const ColdStatusRequestSchema: GenMessage<ColdStatusRequest> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cold, 0);
-
-/**
- * The status of the cold tier.
- *
- * @generated from message fonn.v1.ColdStatusResponse
- */
-export type ColdStatusResponse = Message<"fonn.v1.ColdStatusResponse"> & {
-  /**
-   * It.
-   *
-   * @generated from field: fonn.v1.ColdStatus status = 1;
-   */
-  status?: ColdStatus | undefined;
-};
-
-/**
- * Describes the message fonn.v1.ColdStatusResponse.
- * Use `create(ColdStatusResponseSchema)` to create a new message.
- */
-export const ColdStatusResponseSchema: GenMessage<ColdStatusResponse> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cold, 1);
+  fileDesc("ChJmb25uL3YxL2NvbGQucHJvdG8SB2Zvbm4udjEi6QEKCkNvbGRTdGF0dXMSCwoDdXJsGAEgASgJEg4KBnJlZ2lvbhgCIAEoCRINCgVyZWFkeRgDIAEoCBIPCgd0cm91YmxlGAQgASgJEhAKCHNlZ21lbnRzGAUgASgEEhQKDHN0b3JlZF9ieXRlcxgGIAEoBBIUCgxidWRnZXRfYnl0ZXMYByABKAQSDwoHZW50cmllcxgIIAEoBBISCgpsaXZlX2J5dGVzGAkgASgEEh4KA2xhZxgKIAEoCzIRLmZvbm4udjEuU3BpbGxMYWcSGwoEY29zdBgLIAEoCzINLmZvbm4udjEuQ29zdCI6CghTcGlsbExhZxIOCgZhZ2VfbXMYASABKAQSDwoHZW50cmllcxgCIAEoBBINCgVieXRlcxgDIAEoBCKdAQoEQ29zdBImCghyZXF1ZXN0cxgBIAMoCzIULmZvbm4udjEuUmVxdWVzdENvc3QSFgoOdXBsb2FkZWRfYnl0ZXMYAiABKAQSGAoQZG93bmxvYWRlZF9ieXRlcxgDIAEoBBIYChByZXF1ZXN0c19kb2xsYXJzGAQgASgBEiEKGXN0b3JhZ2VfZG9sbGFyc19wZXJfbW9udGgYBSABKAEiSwoLUmVxdWVzdENvc3QSDAoEa2luZBgBIAEoCRINCgVjb3VudBgCIAEoBBIOCgZmYWlsZWQYAyABKAQSDwoHZG9sbGFycxgEIAEoASIPCg1Eb2N0b3JSZXF1ZXN0IjMKDkRvY3RvclJlc3BvbnNlEiEKB2ZpbmRpbmcYASABKAsyEC5mb25uLnYxLkZpbmRpbmcicwoHRmluZGluZxINCgVjaGVjaxgBIAEoCRIjCghzZXZlcml0eRgCIAEoDjIRLmZvbm4udjEuU2V2ZXJpdHkSDwoHbWVzc2FnZRgDIAEoCRIOCgZyZW1lZHkYBCABKAkSEwoLZHVyYXRpb25fbXMYBSABKAQiTAoTTGlzdFNlZ21lbnRzUmVxdWVzdBIOCgZyZWdpb24YASABKAkSEQoJcGFnZV9zaXplGAIgASgNEhIKCnBhZ2VfdG9rZW4YAyABKAkiUwoUTGlzdFNlZ21lbnRzUmVzcG9uc2USIgoIc2VnbWVudHMYASADKAsyEC5mb25uLnYxLlNlZ21lbnQSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIoACCgdTZWdtZW50EgwKBG5hbWUYASABKAkSDgoGcmVnaW9uGAIgASgJEg4KBndyaXRlchgDIAEoCRIQCghzZXF1ZW5jZRgEIAEoBBISCgpzaXplX2J5dGVzGAUgASgEEhIKCmRhdGFfYnl0ZXMYBiABKAQSEgoKbGl2ZV9ieXRlcxgHIAEoBBIPCgdlbnRyaWVzGAggASgEEhIKCnRvbWJzdG9uZXMYCSABKAQSFQoNY3JlYXRlZF9hdF9tcxgKIAEoBBIXCg9sYXN0X3JlYWRfYXRfbXMYCyABKAQSJAoFc3RhdGUYDCABKA4yFS5mb25uLnYxLlNlZ21lbnRTdGF0ZSJMChVJbnNwZWN0U2VnbWVudFJlcXVlc3QSDAoEbmFtZRgBIAEoCRIRCglwYWdlX3NpemUYAiABKA0SEgoKcGFnZV90b2tlbhgDIAEoCSK7AQoWSW5zcGVjdFNlZ21lbnRSZXNwb25zZRIhCgdzZWdtZW50GAEgASgLMhAuZm9ubi52MS5TZWdtZW50EhYKDmZvcm1hdF92ZXJzaW9uGAIgASgNEhQKDGZvb3Rlcl9ieXRlcxgDIAEoBBIPCgdyZWNvcmRzGAQgASgEEiYKB2VudHJpZXMYBSADKAsyFS5mb25uLnYxLlNlZ21lbnRFbnRyeRIXCg9uZXh0X3BhZ2VfdG9rZW4YBiABKAkirAEKDFNlZ21lbnRFbnRyeRILCgNrZXkYASABKAwSEQoJbmFtZXNwYWNlGAIgASgJEhAKCGRhdGFiYXNlGAMgASgNEg4KBm9mZnNldBgEIAEoBBIOCgZsZW5ndGgYBSABKAQSDwoHdmVyc2lvbhgGIAEoBBIVCg1leHBpcmVzX2F0X21zGAcgASgEEhEKCXRvbWJzdG9uZRgIIAEoCBIPCgdjdXJyZW50GAkgASgIIiAKDVZlcmlmeVJlcXVlc3QSDwoHc2VnbWVudBgBIAEoCSJwCg5WZXJpZnlSZXNwb25zZRIrCghwcm9ncmVzcxgBIAEoCzIXLmZvbm4udjEuVmVyaWZ5UHJvZ3Jlc3NIABIoCgZkYW1hZ2UYAiABKAsyFi5mb25uLnYxLlNlZ21lbnREYW1hZ2VIAEIHCgVldmVudCKQAQoOVmVyaWZ5UHJvZ3Jlc3MSFQoNc2VnbWVudHNfZG9uZRgBIAEoBBIWCg5zZWdtZW50c190b3RhbBgCIAEoBBISCgpieXRlc19kb25lGAMgASgEEhMKC2J5dGVzX3RvdGFsGAQgASgEEhUKDXJlY29yZHNfc291bmQYBSABKAQSDwoHZGFtYWdlcxgGIAEoBCIxCg1TZWdtZW50RGFtYWdlEg8KB3NlZ21lbnQYASABKAkSDwoHbWVzc2FnZRgCIAEoCSIQCg5SZWJ1aWxkUmVxdWVzdCI9Cg9SZWJ1aWxkUmVzcG9uc2USKgoIcHJvZ3Jlc3MYASABKAsyGC5mb25uLnYxLlJlYnVpbGRQcm9ncmVzcyJ0Cg9SZWJ1aWxkUHJvZ3Jlc3MSDQoFcGhhc2UYASABKAkSFQoNc2VnbWVudHNfZG9uZRgCIAEoBBIWCg5zZWdtZW50c190b3RhbBgDIAEoBBIPCgdlbnRyaWVzGAQgASgEEhIKCmJ5dGVzX3JlYWQYBSABKAQqdgoIU2V2ZXJpdHkSGAoUU0VWRVJJVFlfVU5TUEVDSUZJRUQQABIPCgtTRVZFUklUWV9PSxABEhQKEFNFVkVSSVRZX1dBUk5JTkcQAhITCg9TRVZFUklUWV9GQUlMRUQQAxIUChBTRVZFUklUWV9TS0lQUEVEEAQqdwoMU2VnbWVudFN0YXRlEh0KGVNFR01FTlRfU1RBVEVfVU5TUEVDSUZJRUQQABIWChJTRUdNRU5UX1NUQVRFX0xJVkUQARIYChRTRUdNRU5UX1NUQVRFX0RPT01FRBACEhYKElNFR01FTlRfU1RBVEVfTE9TVBADMuACCgRDb2xkEjsKBkRvY3RvchIWLmZvbm4udjEuRG9jdG9yUmVxdWVzdBoXLmZvbm4udjEuRG9jdG9yUmVzcG9uc2UwARJLCgxMaXN0U2VnbWVudHMSHC5mb25uLnYxLkxpc3RTZWdtZW50c1JlcXVlc3QaHS5mb25uLnYxLkxpc3RTZWdtZW50c1Jlc3BvbnNlElEKDkluc3BlY3RTZWdtZW50Eh4uZm9ubi52MS5JbnNwZWN0U2VnbWVudFJlcXVlc3QaHy5mb25uLnYxLkluc3BlY3RTZWdtZW50UmVzcG9uc2USOwoGVmVyaWZ5EhYuZm9ubi52MS5WZXJpZnlSZXF1ZXN0GhcuZm9ubi52MS5WZXJpZnlSZXNwb25zZTABEj4KB1JlYnVpbGQSFy5mb25uLnYxLlJlYnVpbGRSZXF1ZXN0GhguZm9ubi52MS5SZWJ1aWxkUmVzcG9uc2UwAWIGcHJvdG8z");
 
 /**
  * How full the cold tier is, how far it lags behind and what it has cost.
@@ -142,7 +106,7 @@ export type ColdStatus = Message<"fonn.v1.ColdStatus"> & {
  * Use `create(ColdStatusSchema)` to create a new message.
  */
 export const ColdStatusSchema: GenMessage<ColdStatus> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cold, 2);
+  messageDesc(file_fonn_v1_cold, 0);
 
 /**
  * What is not in the bucket yet.
@@ -177,7 +141,7 @@ export type SpillLag = Message<"fonn.v1.SpillLag"> & {
  * Use `create(SpillLagSchema)` to create a new message.
  */
 export const SpillLagSchema: GenMessage<SpillLag> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cold, 3);
+  messageDesc(file_fonn_v1_cold, 1);
 
 /**
  * Requests, bytes and what they cost by the prices that are set. An estimate: the bill has the truth.
@@ -226,7 +190,7 @@ export type Cost = Message<"fonn.v1.Cost"> & {
  * Use `create(CostSchema)` to create a new message.
  */
 export const CostSchema: GenMessage<Cost> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cold, 4);
+  messageDesc(file_fonn_v1_cold, 2);
 
 /**
  * Requests of one kind.
@@ -268,7 +232,7 @@ export type RequestCost = Message<"fonn.v1.RequestCost"> & {
  * Use `create(RequestCostSchema)` to create a new message.
  */
 export const RequestCostSchema: GenMessage<RequestCost> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cold, 5);
+  messageDesc(file_fonn_v1_cold, 3);
 
 /**
  * Asks for an examination of the bucket.
@@ -283,7 +247,7 @@ export type DoctorRequest = Message<"fonn.v1.DoctorRequest"> & {
  * Use `create(DoctorRequestSchema)` to create a new message.
  */
 export const DoctorRequestSchema: GenMessage<DoctorRequest> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cold, 6);
+  messageDesc(file_fonn_v1_cold, 4);
 
 /**
  * What came of one check.
@@ -304,7 +268,7 @@ export type DoctorResponse = Message<"fonn.v1.DoctorResponse"> & {
  * Use `create(DoctorResponseSchema)` to create a new message.
  */
 export const DoctorResponseSchema: GenMessage<DoctorResponse> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cold, 7);
+  messageDesc(file_fonn_v1_cold, 5);
 
 /**
  * What came of one check.
@@ -353,7 +317,7 @@ export type Finding = Message<"fonn.v1.Finding"> & {
  * Use `create(FindingSchema)` to create a new message.
  */
 export const FindingSchema: GenMessage<Finding> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cold, 8);
+  messageDesc(file_fonn_v1_cold, 6);
 
 /**
  * Asks for segments.
@@ -388,7 +352,7 @@ export type ListSegmentsRequest = Message<"fonn.v1.ListSegmentsRequest"> & {
  * Use `create(ListSegmentsRequestSchema)` to create a new message.
  */
 export const ListSegmentsRequestSchema: GenMessage<ListSegmentsRequest> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cold, 9);
+  messageDesc(file_fonn_v1_cold, 7);
 
 /**
  * A page of segments.
@@ -416,7 +380,7 @@ export type ListSegmentsResponse = Message<"fonn.v1.ListSegmentsResponse"> & {
  * Use `create(ListSegmentsResponseSchema)` to create a new message.
  */
 export const ListSegmentsResponseSchema: GenMessage<ListSegmentsResponse> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cold, 10);
+  messageDesc(file_fonn_v1_cold, 8);
 
 /**
  * A segment, as the index knows it.
@@ -514,7 +478,7 @@ export type Segment = Message<"fonn.v1.Segment"> & {
  * Use `create(SegmentSchema)` to create a new message.
  */
 export const SegmentSchema: GenMessage<Segment> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cold, 11);
+  messageDesc(file_fonn_v1_cold, 9);
 
 /**
  * Asks for the contents of a segment.
@@ -549,7 +513,7 @@ export type InspectSegmentRequest = Message<"fonn.v1.InspectSegmentRequest"> & {
  * Use `create(InspectSegmentRequestSchema)` to create a new message.
  */
 export const InspectSegmentRequestSchema: GenMessage<InspectSegmentRequest> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cold, 12);
+  messageDesc(file_fonn_v1_cold, 10);
 
 /**
  * The contents of a segment.
@@ -605,7 +569,7 @@ export type InspectSegmentResponse = Message<"fonn.v1.InspectSegmentResponse"> &
  * Use `create(InspectSegmentResponseSchema)` to create a new message.
  */
 export const InspectSegmentResponseSchema: GenMessage<InspectSegmentResponse> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cold, 13);
+  messageDesc(file_fonn_v1_cold, 11);
 
 /**
  * A record of a segment, by its footer.
@@ -682,7 +646,7 @@ export type SegmentEntry = Message<"fonn.v1.SegmentEntry"> & {
  * Use `create(SegmentEntrySchema)` to create a new message.
  */
 export const SegmentEntrySchema: GenMessage<SegmentEntry> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cold, 14);
+  messageDesc(file_fonn_v1_cold, 12);
 
 /**
  * Asks for segments to be checked.
@@ -703,7 +667,7 @@ export type VerifyRequest = Message<"fonn.v1.VerifyRequest"> & {
  * Use `create(VerifyRequestSchema)` to create a new message.
  */
 export const VerifyRequestSchema: GenMessage<VerifyRequest> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cold, 15);
+  messageDesc(file_fonn_v1_cold, 13);
 
 /**
  * News of a check.
@@ -740,7 +704,7 @@ export type VerifyResponse = Message<"fonn.v1.VerifyResponse"> & {
  * Use `create(VerifyResponseSchema)` to create a new message.
  */
 export const VerifyResponseSchema: GenMessage<VerifyResponse> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cold, 16);
+  messageDesc(file_fonn_v1_cold, 14);
 
 /**
  * How far a check is.
@@ -796,7 +760,7 @@ export type VerifyProgress = Message<"fonn.v1.VerifyProgress"> & {
  * Use `create(VerifyProgressSchema)` to create a new message.
  */
 export const VerifyProgressSchema: GenMessage<VerifyProgress> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cold, 17);
+  messageDesc(file_fonn_v1_cold, 15);
 
 /**
  * Something wrong in a segment.
@@ -812,16 +776,9 @@ export type SegmentDamage = Message<"fonn.v1.SegmentDamage"> & {
   segment: string;
 
   /**
-   * Where in it; missing if it is about the whole.
-   *
-   * @generated from field: optional uint64 offset = 2;
-   */
-  offset?: bigint | undefined;
-
-  /**
    * What is wrong, in a sentence.
    *
-   * @generated from field: string message = 3;
+   * @generated from field: string message = 2;
    */
   message: string;
 };
@@ -831,7 +788,7 @@ export type SegmentDamage = Message<"fonn.v1.SegmentDamage"> & {
  * Use `create(SegmentDamageSchema)` to create a new message.
  */
 export const SegmentDamageSchema: GenMessage<SegmentDamage> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cold, 18);
+  messageDesc(file_fonn_v1_cold, 16);
 
 /**
  * Asks for the index to be made again.
@@ -846,7 +803,7 @@ export type RebuildRequest = Message<"fonn.v1.RebuildRequest"> & {
  * Use `create(RebuildRequestSchema)` to create a new message.
  */
 export const RebuildRequestSchema: GenMessage<RebuildRequest> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cold, 19);
+  messageDesc(file_fonn_v1_cold, 17);
 
 /**
  * News of the index.
@@ -867,7 +824,7 @@ export type RebuildResponse = Message<"fonn.v1.RebuildResponse"> & {
  * Use `create(RebuildResponseSchema)` to create a new message.
  */
 export const RebuildResponseSchema: GenMessage<RebuildResponse> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cold, 20);
+  messageDesc(file_fonn_v1_cold, 18);
 
 /**
  * How far a rebuild is.
@@ -916,7 +873,7 @@ export type RebuildProgress = Message<"fonn.v1.RebuildProgress"> & {
  * Use `create(RebuildProgressSchema)` to create a new message.
  */
 export const RebuildProgressSchema: GenMessage<RebuildProgress> = /*@__PURE__*/
-  messageDesc(file_fonn_v1_cold, 21);
+  messageDesc(file_fonn_v1_cold, 19);
 
 /**
  * How a check ended.
@@ -1014,16 +971,6 @@ export const SegmentStateSchema: GenEnum<SegmentState> = /*@__PURE__*/
  * @generated from service fonn.v1.Cold
  */
 export const Cold: GenService<{
-  /**
-   * How full the tier is, how far it lags behind and what it has cost. No request to the bucket.
-   *
-   * @generated from rpc fonn.v1.Cold.Status
-   */
-  status: {
-    methodKind: "unary";
-    input: typeof ColdStatusRequestSchema;
-    output: typeof ColdStatusResponseSchema;
-  },
   /**
    * Examines the bucket: reach, region, credentials, rights, clock, conditional writes. The findings
    * come when all checks are done, a failed one with its remedy. Writes and deletes a small object
