@@ -6,6 +6,7 @@ use std::time::Duration;
 use fonn_proto::grpc::v1;
 use fonn_proto::grpc::v1::membership_server;
 use fonn_proto::member::{Member, MemberState};
+use fonn_proto::peer::hello::cluster_text;
 use tonic::{Request, Response, Status, async_trait};
 
 use super::Admin;
@@ -97,10 +98,7 @@ pub(super) fn status(cluster: &Cluster) -> v1::ClusterStatus {
     let up = map.members.iter().filter(|it| it.state.is_serving());
     v1::ClusterStatus {
         node: cluster.node_id().to_owned(),
-        cluster: match status.cluster {
-            0 => String::new(),
-            id => format!("{id:016x}"),
-        },
+        cluster: cluster_text(status.cluster),
         epoch: map.epoch,
         leader: status.leader.unwrap_or_default(),
         voters: status.voters,

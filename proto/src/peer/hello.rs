@@ -113,12 +113,12 @@ pub enum Step {
     },
 }
 
-/// The text of a cluster's id; empty for 0, which is no cluster.
+/// A cluster's id in hexadecimal digits; empty for 0, which is no cluster.
 #[must_use]
 pub fn cluster_text(id: u64) -> String {
     match id {
         0 => String::new(),
-        id => format!("{id:x}"),
+        id => format!("{id:016x}"),
     }
 }
 

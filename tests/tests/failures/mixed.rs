@@ -26,9 +26,14 @@ const OPERATIONS: u64 = 300;
 /// A busy machine needs its time.
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// The map, as member `at` knows it.
+fn map(cluster: &Cluster, at: usize) -> Result<Value> {
+    Ok(serde_json::from_str(&cluster.ctl(at, &["map", "--json"])?)?)
+}
+
 /// The versions of the members, as member `at` knows them.
 fn versions(cluster: &Cluster, at: usize) -> Result<Vec<String>> {
-    let map: Value = serde_json::from_str(&cluster.ctl(at, &["map", "--json"])?)?;
+    let map = map(cluster, at)?;
     let members = map["members"].as_array().into_iter().flatten();
     Ok(members
         .map(|it| {
@@ -40,14 +45,14 @@ fn versions(cluster: &Cluster, at: usize) -> Result<Vec<String>> {
         .collect())
 }
 
-/// Speaks to a member as one of a later version does: it says so, asks what this version does not
-/// know, and goes on with what it does.
-fn ask_as_a_newer_one(member: SocketAddr) -> Result<()> {
+/// Speaks to a member of `cluster` as one of a later version does: it says so, asks what this
+/// version does not know, and goes on with what it does.
+fn ask_as_a_newer_one(member: SocketAddr, cluster: &str) -> Result<()> {
     let mut stream = TcpStream::connect(member)?;
     stream.set_read_timeout(Some(Duration::from_secs(20)))?;
     let ours = Hello {
         version: u16::MAX,
-        ..Hello::new("newer", "", 1 << 20)
+        ..Hello::new("newer", cluster, 1 << 20)
     };
     let mut out = Out::new();
     ours.encode(Ok(()), &mut out);
@@ -130,8 +135,10 @@ fn upgrade(cluster: &mut Cluster, load: &Load, newer: &Release) -> Result<()> {
                 std::thread::sleep(Duration::from_millis(20));
             }
         }
+        let map = map(cluster, 0)?;
+        let id = map["status"]["cluster"].as_str().unwrap_or_default();
         for node in &cluster.nodes {
-            ask_as_a_newer_one(node.addr())?;
+            ask_as_a_newer_one(node.addr(), id)?;
         }
         load.go_on(OPERATIONS)?;
     }
