@@ -18,7 +18,7 @@ pub(crate) use part::ROW_LEN;
 pub use part::{PART_LEN_MAX, PartBuilder, PartEntries, PartFacts, decode_part};
 
 /// The format version that this build reads and writes.
-pub const FORMAT: u32 = 6;
+pub const FORMAT: u32 = 7;
 
 #[cfg(test)]
 mod tests;

@@ -112,7 +112,7 @@ impl fmt::Debug for Reading {
 /// Reads an entry.
 pub(crate) async fn fetch(
     shared: &Arc<Shared>,
-    space: u16,
+    space: u32,
     key: &[u8],
     location: &Location,
 ) -> (Fetched, Reading) {
@@ -141,7 +141,7 @@ pub(crate) async fn fetch(
 }
 
 /// The one read for all callers that wait.
-async fn lead(shared: &Arc<Shared>, space: u16, key: &[u8], location: &Location) -> Landed {
+async fn lead(shared: &Arc<Shared>, space: u32, key: &[u8], location: &Location) -> Landed {
     let deadline = Instant::now() + shared.options.read_timeout;
     let counters = &shared.counters;
     if !shared.breaker.lock().admit(shared.monotonic()) {

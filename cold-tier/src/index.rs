@@ -42,7 +42,7 @@ use merge::merge;
 use table::{Deltas, Table};
 
 /// Format of the whole index.
-const FORMAT: u32 = 5;
+const FORMAT: u32 = 6;
 
 /// Entries in a batch.
 const BATCH_ENTRIES: usize = 16 << 10;

@@ -353,7 +353,7 @@ pub struct KeyHash(pub [u8; 16]);
 impl KeyHash {
     /// Hashes a key of a space.
     #[must_use]
-    pub fn of(space: u16, key: &[u8]) -> Self {
+    pub fn of(space: u32, key: &[u8]) -> Self {
         let mut digest = Context::new(&SHA256);
         digest.update(&space.to_le_bytes());
         digest.update(key);
@@ -453,10 +453,10 @@ mod tests {
 
     #[test]
     fn a_hash_is_of_space_and_key() {
-        let hash = KeyHash::of(0x0201, b"key");
-        let whole = ring::digest::digest(&SHA256, b"\x01\x02key");
+        let hash = KeyHash::of(0x0403_0201, b"key");
+        let whole = ring::digest::digest(&SHA256, b"\x01\x02\x03\x04key");
         assert_eq!(hash.0, whole.as_ref()[..16]);
-        assert_ne!(hash, KeyHash::of(0x0202, b"key"));
+        assert_ne!(hash, KeyHash::of(0x0403_0202, b"key"));
     }
 
     #[test]

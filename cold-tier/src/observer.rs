@@ -20,14 +20,14 @@ pub trait ColdObserver: Send + Sync + 'static {
     fn flushed(&self, mark: &FlushMark) -> bool;
 
     /// Whether the node would serve a copy of that version: false once it was flushed.
-    fn is_visible(&self, space: u16, version: u64) -> bool;
+    fn is_visible(&self, space: u32, version: u64) -> bool;
 }
 
 /// A copy of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyRef<'a> {
     /// Space of the key.
-    pub space: u16,
+    pub space: u32,
     /// The key.
     pub key: &'a [u8],
     /// Its place in the order of copies.

@@ -240,7 +240,7 @@ impl Shared {
 
     /// Whether a copy of that version was flushed neither here nor elsewhere. The node was told of
     /// every flush in the bucket that it believes.
-    pub(crate) fn is_visible(&self, space: u16, version: u64) -> bool {
+    pub(crate) fn is_visible(&self, space: u32, version: u64) -> bool {
         self.observer.is_visible(space, version)
     }
 

@@ -107,7 +107,7 @@ impl ColdTier {
     /// or for a read from the local disk. Nothing is there until the index is complete: what has
     /// not been read yet may be newer, or a tombstone.
     #[must_use]
-    pub fn find(&self, space: u16, key: &[u8]) -> Found {
+    pub fn find(&self, space: u32, key: &[u8]) -> Found {
         let shared = &self.shared;
         if shared.index_failed() || !shared.is_ready() {
             return Found::Absent;
@@ -139,7 +139,7 @@ impl ColdTier {
     /// True also where the index cannot tell, and for a value in a segment that is lost, which may
     /// be there again. Blocks like [`ColdTier::find`].
     #[must_use]
-    pub fn may_have(&self, space: u16, key: &[u8]) -> bool {
+    pub fn may_have(&self, space: u32, key: &[u8]) -> bool {
         let shared = &self.shared;
         if shared.index_failed() || !shared.is_ready() {
             return true;
@@ -161,7 +161,7 @@ impl ColdTier {
     /// [`ColdError::Index`].
     pub fn locate(
         &self,
-        space: u16,
+        space: u32,
         key: &[u8],
     ) -> Result<Option<(IndexEntry, Option<SegmentName>)>, ColdError> {
         let index = &self.shared.index;
@@ -185,7 +185,7 @@ impl ColdTier {
     /// Cancelling it loses nothing; the read goes on for other callers.
     pub fn fetch<'a>(
         &'a self,
-        space: u16,
+        space: u32,
         key: &'a [u8],
         location: &'a Location,
     ) -> BoxFuture<'a, (Fetched, Reading)> {

@@ -22,7 +22,7 @@ use fonn_cold_tier::{
 
 /// Entries without `FONN_COLD_ENTRIES`: those of two segments.
 const ENTRIES_DEFAULT: u64 = 100_000;
-const SPACE: u16 = 1;
+const SPACE: u32 = 1;
 const BATCH: u64 = 10_000;
 
 fn key(number: u64) -> Vec<u8> {
@@ -90,7 +90,7 @@ impl ColdObserver for Idle {
         true
     }
 
-    fn is_visible(&self, _: u16, _: u64) -> bool {
+    fn is_visible(&self, _: u32, _: u64) -> bool {
         true
     }
 }

@@ -14,7 +14,6 @@ use anyhow::Context as _;
 use fonn_admin::{Readiness, SettingsService};
 use fonn_base::clock::Clock;
 use fonn_base::config::InForce;
-use fonn_base::entry::Space;
 use fonn_base::events::{Events, Topic};
 use fonn_base::metrics::{self, Metrics};
 use fonn_base::pool::BlockingPool;
@@ -496,10 +495,6 @@ pub async fn engine_options(
         cold,
         ram_codec: (config.codec(Level::Ram), config.codec_min_bytes),
         clock,
-        spaces: match config.common.security.users_file {
-            None => u32::from(Space::DATABASES),
-            Some(_) => Space::ALL,
-        },
     };
     Ok((options, bucket))
 }

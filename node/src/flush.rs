@@ -14,8 +14,10 @@
 //! then got its version above the cutoff learns from [`FlushTable::is_visible_after`] that the
 //! entry is gone.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::cmp::Reverse;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 
+use arc_swap::ArcSwap;
 use fonn_base::entry::{Meta, Space};
 use fonn_base::hlc;
 use fonn_proto::{PurgeScope, Version};
@@ -25,10 +27,19 @@ use tokio::sync::Notify;
 /// Purges that are kept at once.
 pub const PURGES_MAX: usize = 256;
 
+/// Spaces whose flushes are kept at once. Of more, the oldest flushes give way. Formats of the
+/// bucket have room for as many.
+const CUTOFFS_MAX: usize = 1 << 16;
+
+/// Spaces in increasing order, each with the version below which nothing of it is visible.
+type Cutoffs = Vec<(Space, Version)>;
+
 /// The flushes of every space, and the purges.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct FlushTable {
-    cutoffs: Box<[AtomicU64]>,
+    /// Changed only while `later` is held.
+    cutoffs: ArcSwap<Cutoffs>,
+    has_cutoffs: AtomicBool,
     /// Each with its cutoff.
     purges: RwLock<Vec<(PurgeScope, Version)>>,
     has_purges: AtomicBool,
@@ -56,25 +67,6 @@ pub struct Pending {
 }
 
 impl FlushTable {
-    /// A table for `spaces` spaces with nothing flushed.
-    #[must_use]
-    pub fn new(spaces: u32) -> Self {
-        Self {
-            cutoffs: (0..spaces).map(|_| AtomicU64::new(0)).collect(),
-            purges: RwLock::default(),
-            has_purges: AtomicBool::new(false),
-            later: Mutex::default(),
-            fell_due: Notify::new(),
-            is_shared: AtomicBool::new(false),
-        }
-    }
-
-    /// Spaces in the table.
-    #[must_use]
-    pub fn spaces(&self) -> u32 {
-        self.cutoffs.len() as u32
-    }
-
     /// Whether an entry of this version is still visible.
     #[inline]
     #[must_use]
@@ -83,11 +75,16 @@ impl FlushTable {
     }
 
     /// The version below which nothing is visible.
+    #[inline]
     #[must_use]
     pub fn cutoff(&self, space: Space) -> Version {
-        self.cutoffs
-            .get(usize::from(space.0))
-            .map_or(0, |cutoff| cutoff.load(Ordering::Acquire))
+        if !self.has_cutoffs.load(Ordering::Acquire) {
+            return 0;
+        }
+        let cutoffs = self.cutoffs.load();
+        let found = cutoffs.binary_search_by_key(&space, |it| it.0);
+        let found = found.ok().and_then(|at| cutoffs.get(at));
+        found.map_or(0, |it| it.1)
     }
 
     /// Whether an entry with these facts is still visible.
@@ -182,17 +179,15 @@ impl FlushTable {
     /// Makes everything in `spaces` invisible whose version was given before now. `fresh` draws the
     /// next version, which is returned: nothing below it is visible.
     pub fn flush(&self, spaces: &[Space], fresh: impl FnOnce() -> Version) -> Version {
-        let slots = || {
-            let indexes = spaces.iter().map(|space| usize::from(space.0));
-            indexes.filter_map(|index| self.cutoffs.get(index))
-        };
         let mut later = self.later.lock();
+        let before = self.cutoffs.load_full();
+        let below = |version| spaces.iter().map(move |&space| (space, version));
         // For the moment that it takes to draw the cutoff nothing is visible: so no caller finds an
         // old entry and draws a higher version.
-        slots().for_each(|cutoff| cutoff.store(Version::MAX, Ordering::Relaxed));
+        self.set_cutoffs(&before, below(Version::MAX));
         fence(Ordering::Release);
         let version = fresh();
-        slots().for_each(|cutoff| cutoff.store(version, Ordering::Release));
+        self.set_cutoffs(&before, below(version));
         later.forget(spaces);
         version
     }
@@ -217,9 +212,12 @@ impl FlushTable {
     /// written is below `known`. What others wrote since then stays.
     pub fn flush_missed(&self, until_ms: u64, known: Version) {
         let mut later = self.later.lock();
-        for flush in later.due(until_ms) {
-            let cutoff = hlc::at_ms(flush.at_ms).max(known);
-            self.raise(flush.space, cutoff);
+        let missed = later.due(until_ms);
+        let cutoffs = missed
+            .iter()
+            .map(|it| (it.space, hlc::at_ms(it.at_ms).max(known)));
+        self.set_cutoffs(&self.cutoffs.load_full(), cutoffs);
+        for flush in missed {
             later.forget(&[flush.space]);
         }
     }
@@ -247,15 +245,27 @@ impl FlushTable {
     }
 
     /// Puts back what was persisted, or takes over what was flushed elsewhere.
-    pub fn restore(&self, space: Space, cutoff: Version) {
+    pub fn restore(&self, cutoffs: impl IntoIterator<Item = (Space, Version)>) {
         let _held = self.later.lock();
-        self.raise(space, cutoff);
+        let is_news = |&(space, cutoff): &(Space, Version)| cutoff > self.cutoff(space);
+        let mut news = cutoffs.into_iter().filter(is_news).peekable();
+        if news.peek().is_some() {
+            self.set_cutoffs(&self.cutoffs.load_full(), news);
+        }
     }
 
-    fn raise(&self, space: Space, cutoff: Version) {
-        if let Some(slot) = self.cutoffs.get(usize::from(space.0)) {
-            slot.fetch_max(cutoff, Ordering::AcqRel);
+    /// Makes the cutoffs those of `before` and `more`; of one space the higher one counts.
+    fn set_cutoffs(&self, before: &Cutoffs, more: impl IntoIterator<Item = (Space, Version)>) {
+        let mut cutoffs: Cutoffs = before.iter().copied().chain(more).collect();
+        cutoffs.sort_unstable_by_key(|&(space, cutoff)| (space, Reverse(cutoff)));
+        cutoffs.dedup_by_key(|it| it.0);
+        if cutoffs.len() > CUTOFFS_MAX {
+            cutoffs.sort_unstable_by_key(|it| Reverse(it.1));
+            cutoffs.truncate(CUTOFFS_MAX);
+            cutoffs.sort_unstable();
         }
+        self.cutoffs.store(cutoffs.into());
+        self.has_cutoffs.store(true, Ordering::Release);
     }
 
     /// Notes a flush for later; it replaces one that was noted for the space before.
@@ -284,15 +294,7 @@ impl FlushTable {
     pub fn snapshot(&self) -> (Vec<(Space, Version)>, Vec<Pending>) {
         // While a cutoff is drawn there is none to tell.
         let later = self.later.lock();
-        let cutoffs = self
-            .cutoffs
-            .iter()
-            .enumerate()
-            .filter_map(|(index, cutoff)| {
-                let cutoff = cutoff.load(Ordering::Acquire);
-                (cutoff > 0).then_some((Space(index as u16), cutoff))
-            });
-        (cutoffs.collect(), later.to_come.clone())
+        (self.cutoffs.load().to_vec(), later.to_come.clone())
     }
 }
 
@@ -322,7 +324,7 @@ mod tests {
 
     use super::*;
 
-    fn purge(namespace: Option<u16>, since: Version) -> PurgeScope {
+    fn purge(namespace: Option<u32>, since: Version) -> PurgeScope {
         PurgeScope {
             writer: WriterId::new(7),
             namespace,
@@ -339,7 +341,7 @@ mod tests {
 
     #[test]
     fn a_purge_hides_what_one_writer_wrote_before_it() {
-        let table = FlushTable::new(32);
+        let table = FlushTable::default();
         assert!(table.shows(Space(16), &meta(7, 50)));
         let cutoff = table.purge(purge(Some(1), 10), || {
             assert!(!table.is_visible_after(Space(16), &meta(7, 100)));
@@ -361,7 +363,7 @@ mod tests {
 
     #[test]
     fn a_purge_that_covers_others_stands_for_them() {
-        let table = FlushTable::new(16);
+        let table = FlushTable::default();
         for since in 0..PURGES_MAX as u64 {
             assert!(table.takes(purge(Some(0), 1000 + since)));
             table.purge(purge(Some(0), 1000 + since), || 2000 + since);
@@ -379,12 +381,12 @@ mod tests {
 
     #[test]
     fn a_flush_hides_older_versions_of_its_space_only() {
-        let table = FlushTable::new(16);
+        let table = FlushTable::default();
         table.flush(&[Space(3)], || 100);
         assert!(!table.is_visible(Space(3), 99));
         assert!(table.is_visible(Space(3), 100));
         assert!(table.is_visible(Space(4), 1));
-        table.restore(Space(3), 50);
+        table.restore([(Space(3), 50)]);
         assert_eq!(
             table.cutoff(Space(3)),
             100,
@@ -393,8 +395,22 @@ mod tests {
     }
 
     #[test]
+    fn of_too_many_flushes_the_oldest_give_way() {
+        let table = FlushTable::default();
+        let flushes = (0..=CUTOFFS_MAX as u32).map(|it| (Space(it), 1_000_000 - u64::from(it)));
+        table.restore(flushes);
+        let (kept, _) = table.snapshot();
+        assert_eq!(kept.len(), CUTOFFS_MAX);
+        assert_eq!(table.cutoff(Space(0)), 1_000_000);
+        assert_eq!(table.cutoff(Space(CUTOFFS_MAX as u32)), 0);
+        table.flush(&[Space(u32::MAX)], || 2_000_000);
+        assert_eq!(table.cutoff(Space(u32::MAX)), 2_000_000);
+        assert_eq!(table.cutoff(Space(CUTOFFS_MAX as u32 - 1)), 0);
+    }
+
+    #[test]
     fn while_a_flush_draws_its_cutoff_nothing_of_its_space_is_visible() {
-        let table = FlushTable::new(16);
+        let table = FlushTable::default();
         table.flush(&[Space(3)], || {
             assert!(!table.is_visible_after(Space(3), &meta(0, 100)));
             assert!(table.is_visible_after(Space(4), &meta(0, 100)));
@@ -405,7 +421,7 @@ mod tests {
 
     #[test]
     fn a_delayed_flush_is_due_at_its_time_and_replaced_by_a_later_one() {
-        let table = FlushTable::new(16);
+        let table = FlushTable::default();
         table.flush_at(Space(0), 1_000);
         table.flush_at(Space(0), 2_000);
         assert!(table.due(1_999).is_empty());
@@ -420,7 +436,7 @@ mod tests {
 
     #[test]
     fn a_missed_flush_hides_what_was_known_and_what_was_written_by_its_time() {
-        let table = FlushTable::new(16);
+        let table = FlushTable::default();
         let known = hlc::at_ms(5_000) + 3;
         table.flush_at(Space(0), 4_000);
         table.flush_at(Space(1), 6_000);
@@ -435,7 +451,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_waiting_task_is_told_what_falls_due_and_not_what_was_missed() {
-        let table = FlushTable::new(16);
+        let table = FlushTable::default();
         table.flush_at(Space(0), 1_000);
         table.flush_at(Space(1), 2_000);
         table.flush_missed(1_000, 5);

@@ -6,8 +6,9 @@
 //! bound, by which writes are refused that would lead far past the quota.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use arc_swap::ArcSwap;
 use fonn_auth::{DEFAULT_NAMESPACE, Directory, Namespace};
 use fonn_base::entry::Space;
 use fonn_base::metrics::striped::Counters;
@@ -48,6 +49,10 @@ const ASKED: usize = 3;
 /// What a namespace may take and takes.
 #[derive(Debug)]
 struct Account {
+    /// Of its namespace.
+    number: u32,
+    /// Where requests are counted. 0 is the place of all namespaces that have none of their own.
+    place: usize,
     quota: AtomicU64,
     is_write_once: AtomicBool,
     ttl_ms_max: AtomicU64,
@@ -61,9 +66,11 @@ struct Account {
     counted: Mutex<DiskAccount>,
 }
 
-impl Default for Account {
-    fn default() -> Self {
+impl Account {
+    fn new(number: u32, place: usize) -> Self {
         Self {
+            number,
+            place,
             quota: AtomicU64::new(UNLIMITED),
             is_write_once: AtomicBool::new(false),
             ttl_ms_max: AtomicU64::new(UNLIMITED),
@@ -98,24 +105,20 @@ pub struct DiskAccount {
 /// All namespaces.
 #[derive(Debug)]
 pub struct Namespaces {
-    /// By number.
-    accounts: Box<[Account]>,
-    /// By number: the place where a namespace's requests are counted. 0 is that of all others.
-    places: Box<[AtomicU8]>,
+    default: Account,
+    /// Those that are known beside it, and those that keep a place; by number.
+    named: ArcSwap<Vec<Arc<Account>>>,
     asked: Counters<{ COUNTED_MAX * ASKED }>,
     known: RwLock<Arc<[Arc<Namespace>]>>,
     /// A namespace has to be counted.
     pub(crate) wake: Notify,
 }
 
-impl Namespaces {
-    /// As many as there are `spaces` for.
-    #[must_use]
-    pub fn new(spaces: u32) -> Self {
-        let count = spaces.div_ceil(u32::from(Space::DATABASES)).max(1);
+impl Default for Namespaces {
+    fn default() -> Self {
         let namespaces = Self {
-            accounts: (0..count).map(|_| Account::default()).collect(),
-            places: (0..count).map(|_| AtomicU8::new(0)).collect(),
+            default: Account::new(0, 1),
+            named: ArcSwap::default(),
             asked: Counters::default(),
             known: RwLock::new(Arc::new([])),
             wake: Notify::new(),
@@ -123,7 +126,9 @@ impl Namespaces {
         namespaces.set([]);
         namespaces
     }
+}
 
+impl Namespaces {
     /// The namespaces of a users file; `default` is always there.
     pub fn set_users(&self, users: Option<&Directory>) {
         let named = users.map_or(&[][..], Directory::namespaces);
@@ -132,6 +137,7 @@ impl Namespaces {
 
     /// Sets which namespaces are known and what they may take.
     pub fn set(&self, named: impl IntoIterator<Item = Arc<Namespace>>) {
+        let mut held = self.known.write();
         let mut known: Vec<Arc<Namespace>> = named.into_iter().collect();
         if !known.iter().any(|it| it.number == 0) {
             known.push(Arc::new(Namespace {
@@ -144,43 +150,29 @@ impl Namespaces {
             }));
         }
         known.sort_by(|a, b| a.name.cmp(&b.name));
-        for (number, account) in self.accounts.iter().enumerate() {
-            let mut named = known.iter();
-            let named = named.find(|it| usize::from(it.number) == number);
-            let quota = named.and_then(|it| it.quota);
-            let quota = quota.map_or(UNLIMITED, ByteCount::bytes);
-            let before = account.quota.swap(quota, Ordering::Relaxed);
-            if before == UNLIMITED && quota != UNLIMITED {
-                // What was written without a quota was not added to the last count.
-                account.is_asked_for.store(true, Ordering::Relaxed);
-            }
-            let is_write_once = named.is_some_and(|it| it.is_write_once);
-            account
-                .is_write_once
-                .store(is_write_once, Ordering::Relaxed);
-            let ttl_ms_max = named.and_then(|it| it.ttl).map_or(UNLIMITED, |ttl| {
-                u64::try_from(ttl.as_millis()).unwrap_or(UNLIMITED)
-            });
-            account.ttl_ms_max.store(ttl_ms_max, Ordering::Relaxed);
-        }
+        let of = |number| known.iter().find(|it| it.number == number);
+        let before = self.named.load();
         // A namespace keeps its place for as long as the process lives: its counters go on.
-        let mut next = self
-            .places
-            .iter()
-            .map(|place| usize::from(place.load(Ordering::Relaxed)))
-            .max()
-            .unwrap_or(0)
-            + 1;
-        for it in &known {
-            let Some(place) = self.places.get(usize::from(it.number)) else {
+        let kept = |it: &&Arc<Account>| it.place > 0 || of(it.number).is_some();
+        let mut accounts: Vec<Arc<Account>> = before.iter().filter(kept).cloned().collect();
+        let taken = accounts.iter().map(|it| it.place).max();
+        let mut next = taken.unwrap_or(0).max(self.default.place) + 1;
+        for it in known.iter().filter(|it| it.number != 0) {
+            if accounts.iter().any(|account| account.number == it.number) {
                 continue;
-            };
-            if place.load(Ordering::Relaxed) == 0 && next < COUNTED_MAX {
-                place.store(next as u8, Ordering::Relaxed);
-                next += 1;
             }
+            let place = if next < COUNTED_MAX { next } else { 0 };
+            next += 1;
+            accounts.push(Arc::new(Account::new(it.number, place)));
         }
-        *self.known.write() = known.into();
+        accounts.sort_by_key(|it| it.number);
+        for account in &accounts {
+            account.go_by(of(account.number));
+        }
+        self.default.go_by(of(0));
+        self.named.store(accounts.into());
+        *held = known.into();
+        drop(held);
         self.wake.notify_one();
     }
 
@@ -190,49 +182,52 @@ impl Namespaces {
         Arc::clone(&self.known.read())
     }
 
-    fn account(&self, namespace: u16) -> Option<&Account> {
-        self.accounts.get(usize::from(namespace))
+    /// What `look` finds in the account of a namespace; None of one that is not known.
+    #[inline]
+    fn of<T>(&self, namespace: u32, look: impl FnOnce(&Account) -> T) -> Option<T> {
+        if namespace == 0 {
+            return Some(look(&self.default));
+        }
+        let named = self.named.load();
+        let found = named.binary_search_by_key(&namespace, |it| it.number);
+        found.ok().and_then(|at| named.get(at)).map(|it| look(it))
     }
 
     /// What a namespace may take.
     #[must_use]
-    pub fn quota(&self, namespace: u16) -> Option<u64> {
-        let quota = self.account(namespace)?.quota.load(Ordering::Relaxed);
+    pub fn quota(&self, namespace: u32) -> Option<u64> {
+        let quota = self.of(namespace, |it| it.quota.load(Ordering::Relaxed))?;
         (quota != UNLIMITED).then_some(quota)
     }
 
     /// Whether the entries of a namespace keep their first value.
     #[inline]
     #[must_use]
-    pub fn is_write_once(&self, namespace: u16) -> bool {
-        let account = self.account(namespace);
-        account.is_some_and(|it| it.is_write_once.load(Ordering::Relaxed))
+    pub fn is_write_once(&self, namespace: u32) -> bool {
+        let is_write_once = self.of(namespace, |it| it.is_write_once.load(Ordering::Relaxed));
+        is_write_once.unwrap_or(false)
     }
 
     /// How long the entries of a namespace live at most, in milliseconds.
     #[inline]
     #[must_use]
-    pub fn ttl_ms_max(&self, namespace: u16) -> Option<u64> {
-        let ttl_ms = self.account(namespace)?.ttl_ms_max.load(Ordering::Relaxed);
+    pub fn ttl_ms_max(&self, namespace: u32) -> Option<u64> {
+        let ttl_ms = self.of(namespace, |it| it.ttl_ms_max.load(Ordering::Relaxed))?;
         (ttl_ms != UNLIMITED).then_some(ttl_ms)
     }
 
     /// Counts a request.
     #[inline]
     pub fn count(&self, space: Space, asked: Asked) {
-        let place = self.places.get(usize::from(space.namespace()));
-        let place = place.map_or(0, |place| usize::from(place.load(Ordering::Relaxed)));
+        let place = self.of(space.namespace(), |it| it.place).unwrap_or(0);
         self.asked.add(place * ASKED + asked as usize, 1);
     }
 
     /// Requests of a namespace so far; None if they are not counted apart.
     #[must_use]
-    pub fn asked(&self, namespace: u16, asked: Asked) -> Option<u64> {
-        let place = self.places.get(usize::from(namespace))?;
-        match usize::from(place.load(Ordering::Relaxed)) {
-            0 => None,
-            place => Some(self.asked.total(place * ASKED + asked as usize)),
-        }
+    pub fn asked(&self, namespace: u32, asked: Asked) -> Option<u64> {
+        let place = self.of(namespace, |it| it.place)?;
+        (place > 0).then(|| self.asked.total(place * ASKED + asked as usize))
     }
 
     /// Requests of all namespaces that are not counted apart.
@@ -250,17 +245,17 @@ impl Namespaces {
         let Some(failure) = self.refusal(space, len) else {
             return Ok(());
         };
-        if let Some(account) = self.account(space.namespace()) {
-            account.refused.fetch_add(1, Ordering::Relaxed);
-        }
+        self.of(space.namespace(), |it| {
+            it.refused.fetch_add(1, Ordering::Relaxed)
+        });
         Err(failure)
     }
 
     /// As [`Namespaces::admit`], for a write that is tried in another way when it is not taken: it
     /// is not counted as refused.
     pub fn refusal(&self, space: Space, len: usize) -> Option<Failure> {
-        let account = self.account(space.namespace())?;
-        let quota = account.quota.load(Ordering::Relaxed);
+        let state = |it: &Account| (it.quota.load(Ordering::Relaxed), it.bytes());
+        let (quota, held) = self.of(space.namespace(), state)?;
         if quota == UNLIMITED {
             return None;
         }
@@ -269,7 +264,7 @@ impl Namespaces {
         if bytes > quota / 2 {
             return Some(Failure::TooLarge);
         }
-        if account.bytes().saturating_add(bytes) <= quota.saturating_add(slack) {
+        if held.saturating_add(bytes) <= quota.saturating_add(slack) {
             return None;
         }
         self.wake.notify_one();
@@ -278,17 +273,16 @@ impl Namespaces {
 
     /// Notes a write to the disk of about this length.
     pub fn charge(&self, space: Space, len: usize) {
-        let Some(account) = self.account(space.namespace()) else {
-            return;
-        };
-        let quota = account.quota.load(Ordering::Relaxed);
-        if quota == UNLIMITED {
-            return;
-        }
-        account
-            .since
-            .fetch_add(len as u64 + RECORD_OVERHEAD, Ordering::Relaxed);
-        if account.bytes() > quota {
+        let is_over = self.of(space.namespace(), |it| {
+            let quota = it.quota.load(Ordering::Relaxed);
+            let is_limited = quota != UNLIMITED;
+            if is_limited {
+                let bytes = len as u64 + RECORD_OVERHEAD;
+                it.since.fetch_add(bytes, Ordering::Relaxed);
+            }
+            is_limited && it.bytes() > quota
+        });
+        if is_over == Some(true) {
             self.wake.notify_one();
         }
     }
@@ -296,67 +290,80 @@ impl Namespaces {
     /// The namespaces that have to be counted: those that may be past their quota, were never
     /// counted or have one and are asked for.
     #[must_use]
-    pub fn due(&self) -> Vec<u16> {
+    pub fn due(&self) -> Vec<u32> {
         let is_due = |account: &Account| {
             let quota = account.quota.load(Ordering::Relaxed);
             let is_new = || account.counted.lock().counted_at_ms == 0;
             account.is_asked_for.load(Ordering::Relaxed)
                 || quota != UNLIMITED && (is_new() || account.bytes() > quota)
         };
-        let numbered = self.accounts.iter().enumerate();
-        numbered
-            .filter(|(_, account)| is_due(account))
-            .map(|(number, _)| number as u16)
-            .collect()
+        let named = self.named.load();
+        let all = named.iter().map(|it| &**it).chain([&self.default]);
+        all.filter(|it| is_due(it)).map(|it| it.number).collect()
     }
 
     /// Has a namespace counted soon.
-    pub fn ask_for(&self, namespace: u16) {
-        if let Some(account) = self.account(namespace) {
-            account.is_asked_for.store(true, Ordering::Relaxed);
-            self.wake.notify_one();
-        }
+    pub fn ask_for(&self, namespace: u32) {
+        self.of(namespace, |it| {
+            it.is_asked_for.store(true, Ordering::Relaxed)
+        });
+        self.wake.notify_one();
     }
 
     /// What was written since the last count; to be given to [`Namespaces::counted`].
-    pub(crate) fn begin_count(&self, namespace: u16) -> u64 {
-        self.account(namespace).map_or(0, |account| {
+    pub(crate) fn begin_count(&self, namespace: u32) -> u64 {
+        let begun = self.of(namespace, |account| {
             account.is_asked_for.store(false, Ordering::Relaxed);
             account.since.load(Ordering::Relaxed)
-        })
+        });
+        begun.unwrap_or(0)
     }
 
     /// Notes the outcome of a count: what is left, and what was cut off this time.
-    pub(crate) fn counted(&self, namespace: u16, begun: u64, count: DiskAccount) {
-        let Some(account) = self.account(namespace) else {
-            return;
-        };
-        account.counted_bytes.store(count.bytes, Ordering::Relaxed);
-        account.since.fetch_sub(begun, Ordering::Relaxed);
-        let mut counted = account.counted.lock();
-        *counted = DiskAccount {
-            counted_at_ms: count.counted_at_ms.max(1),
-            cut_entries: counted.cut_entries + count.cut_entries,
-            cut_bytes: counted.cut_bytes + count.cut_bytes,
-            ..count
-        };
+    pub(crate) fn counted(&self, namespace: u32, begun: u64, count: DiskAccount) {
+        self.of(namespace, |account| {
+            account.counted_bytes.store(count.bytes, Ordering::Relaxed);
+            account.since.fetch_sub(begun, Ordering::Relaxed);
+            let mut counted = account.counted.lock();
+            *counted = DiskAccount {
+                counted_at_ms: count.counted_at_ms.max(1),
+                cut_entries: counted.cut_entries + count.cut_entries,
+                cut_bytes: counted.cut_bytes + count.cut_bytes,
+                ..count
+            };
+        });
     }
 
     /// What a namespace holds on disk.
     #[must_use]
-    pub fn disk_account(&self, namespace: u16) -> DiskAccount {
-        let Some(account) = self.account(namespace) else {
-            return DiskAccount::default();
-        };
-        DiskAccount {
+    pub fn disk_account(&self, namespace: u32) -> DiskAccount {
+        let account = self.of(namespace, |account| DiskAccount {
             bytes: account.bytes(),
             refused: account.refused.load(Ordering::Relaxed),
             ..*account.counted.lock()
-        }
+        });
+        account.unwrap_or_default()
     }
 }
 
 impl Account {
+    /// Takes over what is said of its namespace; nothing is, of one that is not known any more.
+    fn go_by(&self, named: Option<&Arc<Namespace>>) {
+        let quota = named.and_then(|it| it.quota);
+        let quota = quota.map_or(UNLIMITED, ByteCount::bytes);
+        let before = self.quota.swap(quota, Ordering::Relaxed);
+        if before == UNLIMITED && quota != UNLIMITED {
+            // What was written without a quota was not added to the last count.
+            self.is_asked_for.store(true, Ordering::Relaxed);
+        }
+        let is_write_once = named.is_some_and(|it| it.is_write_once);
+        self.is_write_once.store(is_write_once, Ordering::Relaxed);
+        let ttl_ms_max = named.and_then(|it| it.ttl).map_or(UNLIMITED, |ttl| {
+            u64::try_from(ttl.as_millis()).unwrap_or(UNLIMITED)
+        });
+        self.ttl_ms_max.store(ttl_ms_max, Ordering::Relaxed);
+    }
+
     fn bytes(&self) -> u64 {
         let counted = self.counted_bytes.load(Ordering::Relaxed);
         counted.saturating_add(self.since.load(Ordering::Relaxed))
@@ -367,7 +374,7 @@ impl Account {
 mod tests {
     use super::*;
 
-    fn known(name: &str, number: u16, quota: Option<u64>) -> Arc<Namespace> {
+    fn known(name: &str, number: u32, quota: Option<u64>) -> Arc<Namespace> {
         Arc::new(Namespace {
             name: name.into(),
             number,
@@ -379,7 +386,7 @@ mod tests {
     }
 
     fn limited(quota: u64) -> (Namespaces, Space) {
-        let namespaces = Namespaces::new(Space::ALL);
+        let namespaces = Namespaces::default();
         namespaces.set([known("main", 7, Some(quota))]);
         (namespaces, Space::new(7, 3))
     }
@@ -415,7 +422,7 @@ mod tests {
 
     #[test]
     fn a_namespace_that_gets_a_quota_is_counted_anew() {
-        let namespaces = Namespaces::new(Space::ALL);
+        let namespaces = Namespaces::default();
         namespaces.set([known("main", 7, None)]);
         let count = |bytes| {
             let begun = namespaces.begin_count(7);
@@ -450,8 +457,8 @@ mod tests {
 
     #[test]
     fn requests_of_many_namespaces_are_counted_in_bounded_places() {
-        let namespaces = Namespaces::new(Space::ALL);
-        let named = |n: u16| known(&format!("n{n:03}"), n, None);
+        let namespaces = Namespaces::default();
+        let named = |n: u32| known(&format!("n{n:03}"), n, None);
         namespaces.set((1..200).map(named));
         for n in 0..300 {
             namespaces.count(Space::new(n, 0), Asked::Hit);

@@ -64,7 +64,7 @@ pub fn general(shared: &Shared) -> Pairs {
 /// `stats`, for a user of one namespace: under the same names what is counted by
 /// namespace, and nothing of the rest.
 #[must_use]
-pub fn of_namespace(shared: &Shared, namespace: u16) -> Pairs {
+pub fn of_namespace(shared: &Shared, namespace: u32) -> Pairs {
     let namespaces = shared.service.engine.namespaces();
     let mut pairs = process(shared);
     if let Some((hits, misses)) = reads(shared, namespace) {
@@ -90,13 +90,13 @@ pub fn of_namespace(shared: &Shared, namespace: u16) -> Pairs {
 }
 
 /// Hits and misses of a namespace, if its requests are counted apart.
-fn reads(shared: &Shared, namespace: u16) -> Option<(u64, u64)> {
+fn reads(shared: &Shared, namespace: u32) -> Option<(u64, u64)> {
     let namespaces = shared.service.engine.namespaces();
     let hits = namespaces.asked(namespace, Asked::Hit)?;
     Some((hits, namespaces.asked(namespace, Asked::Miss)?))
 }
 
-fn entries_in_ram(shared: &Shared, namespace: u16) -> usize {
+fn entries_in_ram(shared: &Shared, namespace: u32) -> usize {
     let ram = shared.service.engine.ram();
     Space::of_namespace(namespace)
         .map(|space| ram.len_of(space))
@@ -105,7 +105,7 @@ fn entries_in_ram(shared: &Shared, namespace: u16) -> usize {
 
 /// `stats items`, for a user of one namespace.
 #[must_use]
-pub fn items_of_namespace(shared: &Shared, namespace: u16) -> Pairs {
+pub fn items_of_namespace(shared: &Shared, namespace: u32) -> Pairs {
     vec![pair("items:1:number", entries_in_ram(shared, namespace))]
 }
 
@@ -136,7 +136,7 @@ pub fn config(shared: &Shared, patterns: &[&[u8]]) -> Pairs {
 }
 
 /// Entries of each database that has any.
-pub async fn keyspace(shared: &Shared, namespace: u16) -> Vec<(u16, u64)> {
+pub async fn keyspace(shared: &Shared, namespace: u32) -> Vec<(u32, u64)> {
     let mut counts = Vec::new();
     for space in Space::of_namespace(namespace) {
         if let Ok(count @ 1..) = shared.service.engine.count_entries(space).await {
@@ -153,7 +153,7 @@ pub fn info(
     shared: &Shared,
     client: Client<'_>,
     wanted: &[String],
-    keyspace: &[(u16, u64)],
+    keyspace: &[(u32, u64)],
 ) -> String {
     let engine = &shared.service.engine;
     let stats = engine.stats();

@@ -43,20 +43,20 @@ pub struct PurgeScope {
     /// The identity that wrote them.
     pub writer: WriterId,
     /// The namespace that they are in; every one without it.
-    pub namespace: Option<u16>,
+    pub namespace: Option<u32>,
     /// The lowest version that is purged; 0 for all.
     pub since: Version,
 }
 
 impl PurgeScope {
     /// The place of a purge of every namespace: no namespace's first database.
-    pub const EVERYWHERE: u16 = u16::MAX;
+    pub const EVERYWHERE: u32 = u32::MAX;
 
     /// The purge that formats write as writer, place and first version. None if the writer is
     /// none, or the place is neither the first database of a namespace nor
     /// [`Self::EVERYWHERE`].
     #[must_use]
-    pub fn new(writer: WriterId, place: u16, since: Version) -> Option<Self> {
+    pub fn new(writer: WriterId, place: u32, since: Version) -> Option<Self> {
         let namespace = match Space(place) {
             _ if place == Self::EVERYWHERE => None,
             space if space.database() == 0 => Some(space.namespace()),
@@ -71,7 +71,7 @@ impl PurgeScope {
 
     /// The number that formats keep for the namespace.
     #[must_use]
-    pub fn place(&self) -> u16 {
+    pub fn place(&self) -> u32 {
         match self.namespace {
             Some(namespace) => Space::new(namespace, 0).0,
             None => Self::EVERYWHERE,

@@ -7,11 +7,11 @@ use crate::names::KeyHash;
 use crate::segment::{FooterEntry, Version};
 
 /// Length of an entry's value in bytes; its key is the hash.
-pub const ENTRY_LEN: usize = 36;
+pub const ENTRY_LEN: usize = 38;
 
 const PART: &str = "index entry";
 
-const LAYOUT: u8 = 3;
+const LAYOUT: u8 = 4;
 
 const BIT_TOMBSTONE: u8 = 1;
 const BIT_SHADOWS: u8 = 1 << 1;
@@ -22,7 +22,7 @@ pub struct IndexEntry {
     /// The key's hash.
     pub hash: KeyHash,
     /// The keyspace.
-    pub space: u16,
+    pub space: u32,
     /// The index's own number of the segment that it is in.
     pub segment: u32,
     /// Where the record begins in the segment.
@@ -130,7 +130,7 @@ impl IndexEntry {
         }
         Ok(Self {
             hash,
-            space: fields.u16().ok_or(wrong("space"))?,
+            space: fields.u32().ok_or(wrong("space"))?,
             segment: fields.u32().ok_or(wrong("segment"))?,
             offset: fields.u64().ok_or(wrong("offset"))?,
             len: fields.u32().ok_or(wrong("length"))?,

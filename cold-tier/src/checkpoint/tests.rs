@@ -217,7 +217,7 @@ fn a_foreign_format_version_is_named() {
         IndexEntry::decode(entry(1).hash, &value),
         Err(FormatError::Version {
             found: 9,
-            known: 3,
+            known: 4,
             ..
         })
     ));
@@ -276,7 +276,7 @@ const VERSIONS: std::ops::Range<Version> = 0..12;
 
 prop_compose! {
     fn any_entry()(
-        space: u16,
+        space: u32,
         segment: u32,
         offset: u64,
         len: u32,
@@ -391,7 +391,7 @@ proptest! {
     fn manifests_come_back(
         segments in prop::collection::btree_map(any::<u32>(), any_facts(), 0..20),
         cursors in prop::collection::vec(any_facts(), 0..5),
-        marks in prop::collection::btree_map(any::<u16>(), any::<u64>(), 0..5),
+        marks in prop::collection::btree_map(any::<u32>(), any::<u64>(), 0..5),
     ) {
         let manifest = Manifest {
             segments: segments.into_iter().collect(),

@@ -90,7 +90,7 @@ pub(super) struct Rewriter<'a> {
     shared: &'a Arc<Shared>,
     names: &'a mut Names,
     values: Option<SegmentBuilder>,
-    tombstones: Vec<(u16, Box<[u8]>, Version)>,
+    tombstones: Vec<(u32, Box<[u8]>, Version)>,
     sources: Vec<Source>,
     held: Option<Held>,
     /// When the newest of the old segments was made: the new ones are newer.

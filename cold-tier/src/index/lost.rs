@@ -21,13 +21,13 @@ const PREFIX_LOST: &[u8] = b"lost/";
 /// A tombstone that has to be in the bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LostRow {
-    pub(crate) space: u16,
+    pub(crate) space: u32,
     pub(crate) key: Vec<u8>,
     pub(crate) at: Version,
 }
 
 /// Whether no flush of a space hides a version.
-pub(crate) type IsVisible<'a> = &'a dyn Fn(u16, Version) -> bool;
+pub(crate) type IsVisible<'a> = &'a dyn Fn(u32, Version) -> bool;
 
 impl Index {
     /// Notes copies that are about to go, and puts all that the index knows on the disk. Copies
@@ -110,7 +110,7 @@ impl Index {
     }
 }
 
-fn row_key(space: u16, key: &[u8]) -> Vec<u8> {
+fn row_key(space: u32, key: &[u8]) -> Vec<u8> {
     [PREFIX_LOST, &space.to_be_bytes(), key].concat()
 }
 
@@ -121,10 +121,10 @@ fn row_value(at: Version) -> Vec<u8> {
 /// `name` is what follows the prefix.
 fn parse_row(name: &[u8], value: &[u8]) -> Result<LostRow, IndexError> {
     let unreadable = || IndexError::unreadable("row of a lost copy");
-    let (space, key) = name.split_first_chunk::<2>().ok_or_else(unreadable)?;
+    let (space, key) = name.split_first_chunk::<4>().ok_or_else(unreadable)?;
     let version = value.try_into().map_err(|_| unreadable())?;
     Ok(LostRow {
-        space: u16::from_be_bytes(*space),
+        space: u32::from_be_bytes(*space),
         key: key.to_vec(),
         at: u64::from_le_bytes(version),
     })

@@ -26,7 +26,7 @@ pub(crate) fn mark(key: &[u8]) -> Result<MarkKey, IndexError> {
     let (writer, since) = rest.split_first_chunk().ok_or_else(wrong)?;
     let since = since.try_into().map_err(|_| wrong())?;
     Ok((
-        u16::from_be_bytes(*space),
+        u32::from_be_bytes(*space),
         u32::from_be_bytes(*writer),
         u64::from_be_bytes(since),
     ))

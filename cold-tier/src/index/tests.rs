@@ -59,7 +59,7 @@ impl ColdObserver for Listener {
         mark.cutoff < UNBELIEVABLE
     }
 
-    fn is_visible(&self, _: u16, _: u64) -> bool {
+    fn is_visible(&self, _: u32, _: u64) -> bool {
         true
     }
 }
@@ -458,7 +458,7 @@ impl ColdObserver for Waiting {
         true
     }
 
-    fn is_visible(&self, _: u16, _: u64) -> bool {
+    fn is_visible(&self, _: u32, _: u64) -> bool {
         true
     }
 }

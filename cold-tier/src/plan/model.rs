@@ -12,7 +12,7 @@ use crate::names::{KeyHash, WriterId};
 use crate::segment::{FlushMark, Footer, FooterEntry, HEADER_LEN, RECORD_HEAD_LEN, SegmentHeader};
 
 pub(super) const GRACE_MS: u64 = 1000;
-const SPACE: u16 = 0;
+const SPACE: u32 = 0;
 /// What header, footer and trailer add to a segment.
 const OVERHEAD: u64 = 40;
 /// The collector's place among the writers.

@@ -20,15 +20,18 @@ pub const TAIL_LEN_GUESS: u64 = 64 * 1024;
 pub const FOOTER_LEN_MAX: usize = 16 << 20;
 
 /// Bytes of an entry before its key.
-pub(super) const ENTRY_HEAD_LEN: usize = 25;
+pub(super) const ENTRY_HEAD_LEN: usize = 27;
 
 /// Bytes before the flush marks.
 const FIXED_LEN: usize = HEADER_LEN + 16;
 
-const MARK_LEN: usize = 22;
+const MARK_LEN: usize = 24;
 
-/// At most one mark for each space, and one for each purge.
-pub(super) const MARKS_LEN_MAX: usize = (u16::MAX as usize + 1 + PURGES_MAX) * MARK_LEN;
+/// Bytes of the flush marks at most.
+pub(super) const MARKS_LEN_MAX: usize = (FLUSHES_MAX + PURGES_MAX) * MARK_LEN;
+
+/// The most flushes that a footer tells of, as many as nodes keep.
+const FLUSHES_MAX: usize = 1 << 16;
 
 /// The most purges that a footer tells of. Nodes keep fewer.
 const PURGES_MAX: usize = 4096;
@@ -63,7 +66,7 @@ pub struct Footer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FooterEntry {
     /// The keyspace.
-    pub space: u16,
+    pub space: u32,
     /// The whole key.
     pub key: Box<[u8]>,
     /// The version.
@@ -82,8 +85,8 @@ pub struct FooterEntry {
 /// identity wrote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FlushMark {
-    /// The keyspace. Of a purge the first one of a namespace, or `u16::MAX` for all.
-    pub space: u16,
+    /// The keyspace. Of a purge the first one of a namespace, or `u32::MAX` for all.
+    pub space: u32,
     /// Number of the writer that is purged; 0 of a flush.
     pub writer: u32,
     /// Of a purge: entries with a version below this stay.
@@ -93,12 +96,12 @@ pub struct FlushMark {
 }
 
 /// What tells a mark from others: of two with the same key, the higher cutoff counts.
-pub type MarkKey = (u16, u32, u64);
+pub type MarkKey = (u32, u32, u64);
 
 impl FlushMark {
     /// A flush.
     #[must_use]
-    pub fn of_space(space: u16, cutoff: u64) -> Self {
+    pub fn of_space(space: u32, cutoff: u64) -> Self {
         Self {
             space,
             writer: 0,
@@ -122,7 +125,7 @@ impl FlushMark {
 
     pub(crate) fn take(fields: &mut Fields<'_>) -> Option<Self> {
         Some(Self {
-            space: fields.u16()?,
+            space: fields.u32()?,
             writer: fields.u32()?,
             since: fields.u64()?,
             cutoff: fields.u64()?,
@@ -286,7 +289,7 @@ impl Footer {
 
 fn decode_entry(fields: &mut Fields<'_>, offset: u64) -> Option<FooterEntry> {
     let bits = fields.u8()?;
-    let space = fields.u16()?;
+    let space = fields.u32()?;
     let key_len = usize::from(fields.u16()?);
     let len = fields.u32()?;
     let at = fields.u64()?;

@@ -8,7 +8,7 @@ use crate::format::{Fields, FormatError, check, check_version};
 use crate::names::{Region, SegmentName, WriterId};
 
 /// The format version that this build reads and writes.
-pub const FORMAT: u32 = 3;
+pub const FORMAT: u32 = 4;
 
 /// Length of the header in bytes; the first record begins there.
 pub const HEADER_LEN: usize = 92;

@@ -18,7 +18,7 @@ const PART: &str = "record";
 /// The checksum's own length; it covers everything behind it.
 pub(super) const CHECKSUM_LEN: usize = 4;
 
-const LAYOUT: u8 = 3;
+const LAYOUT: u8 = 4;
 
 const BIT_TOMBSTONE: u8 = 1;
 const BIT_STALE: u8 = 1 << 1;
@@ -30,7 +30,7 @@ const BITS_KNOWN: u8 = 0x0f;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
     /// The keyspace: namespace × 16 + database.
-    pub space: u16,
+    pub space: u32,
     /// The key, at most [`KEY_LEN_MAX`] bytes.
     pub key: &'a [u8],
     /// Its version.
@@ -152,9 +152,8 @@ impl<'a> Record<'a> {
             | bit(facts.cas_override.is_some(), BIT_CAS_OVERRIDE);
         let mut checked = Vec::with_capacity(RECORD_HEAD_LEN);
         checked.extend_from_slice(&[LAYOUT, bits]);
-        checked.extend_from_slice(&self.space.to_le_bytes());
         checked.extend_from_slice(&(self.key.len() as u16).to_le_bytes());
-        checked.extend_from_slice(&[0, 0]);
+        checked.extend_from_slice(&self.space.to_le_bytes());
         checked.extend_from_slice(&(self.frame().len() as u32).to_le_bytes());
         checked.extend_from_slice(&facts.flags.to_le_bytes());
         checked.extend_from_slice(&self.at.to_le_bytes());
@@ -203,7 +202,7 @@ pub(super) struct Head {
     /// That of everything behind [`CHECKSUM_LEN`].
     pub(super) checksum: u32,
     bits: u8,
-    pub(super) space: u16,
+    pub(super) space: u32,
     /// Bytes of the key.
     pub(super) key_len: usize,
     /// Bytes of the frame; 0 for a tombstone.
@@ -231,11 +230,8 @@ impl Head {
             return Err(wrong("layout"));
         }
         let bits = fields.u8().ok_or(wrong("bits"))?;
-        let space = fields.u16().ok_or(wrong("space"))?;
         let key_len = fields.u16().ok_or(wrong("key length"))?;
-        if fields.u16() != Some(0) {
-            return Err(wrong("reserved field"));
-        }
+        let space = fields.u32().ok_or(wrong("space"))?;
         Ok(Self {
             checksum,
             bits,

@@ -17,7 +17,7 @@ use crate::segment::{Fact, Facts, RECORD_HEAD_LEN, Version};
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
     /// The keyspace: namespace × 16 + database.
-    pub space: u16,
+    pub space: u32,
     /// The key.
     pub key: &'a [u8],
     /// The version.

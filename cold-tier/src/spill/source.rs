@@ -45,7 +45,7 @@ pub enum SpillFact {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpillRecord {
     /// Space of the key.
-    pub space: u16,
+    pub space: u32,
     /// The key.
     pub key: Bytes,
     /// Its place in the order of copies.

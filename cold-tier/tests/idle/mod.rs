@@ -35,7 +35,7 @@ impl ColdObserver for Nothing {
         true
     }
 
-    fn is_visible(&self, _: u16, _: u64) -> bool {
+    fn is_visible(&self, _: u32, _: u64) -> bool {
         true
     }
 }

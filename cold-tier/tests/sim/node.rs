@@ -147,7 +147,7 @@ impl ColdObserver for Told {
         is_believed
     }
 
-    fn is_visible(&self, _space: u16, version: u64) -> bool {
+    fn is_visible(&self, _space: u32, version: u64) -> bool {
         version >= *self.flushed.lock()
     }
 }

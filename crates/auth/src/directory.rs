@@ -8,7 +8,7 @@ use std::time::Duration;
 use argon2::password_hash::phc::PasswordHash;
 use fonn_base::size::ByteCount;
 use fonn_proto::hash::fnv1a;
-use fonn_proto::{Overlay, WriterId};
+use fonn_proto::{Overlay, Space, WriterId};
 use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 
@@ -19,9 +19,6 @@ use super::tokens::{ListedToken, Tokens};
 
 /// The namespace of users that name none, and of every client where there are no users.
 pub const DEFAULT_NAMESPACE: &str = "default";
-
-/// Namespaces are numbered below this (12 bits of a keyspace's number).
-const NAMESPACES: u64 = 4096;
 
 /// What a user may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -64,11 +61,11 @@ impl fmt::Display for Role {
 pub struct Namespace {
     /// Its name.
     pub name: Arc<str>,
-    /// Its number: 0 for `default`, else 1 to 4095.
-    pub number: u16,
+    /// Its number, from its name: 0 for `default`.
+    pub number: u32,
     /// The namespace under it, whose entries are read where the overlay has none, and never
     /// changed.
-    pub base: Option<u16>,
+    pub base: Option<u32>,
     /// Bytes that its entries may take.
     pub quota: Option<ByteCount>,
     /// Whether its entries keep their first value.
@@ -281,16 +278,14 @@ impl Directory {
 
 /// The number of a namespace: the same on every node and in every region, since a bucket is shared.
 ///
-/// 0 for `default`; else 1 + FNV-1a (64 bits, folded) of the name modulo 4095. Two names may have
-/// the same number; the users file is refused then.
+/// 0 for `default`; else the first 28 bits of the name's SHA-256, little-endian, or 1 if these are
+/// 0. Two names may have the same number; the users file is refused then.
 #[must_use]
-pub fn namespace_number(name: &str) -> u16 {
+pub fn namespace_number(name: &str) -> u32 {
     if name == DEFAULT_NAMESPACE {
         return 0;
     }
-    let hash = fnv1a(name.as_bytes());
-    let folded = hash ^ (hash >> 32);
-    1 + (folded % (NAMESPACES - 1)) as u16
+    (first_bits(name) & Space::NAMESPACE_MAX).max(1)
 }
 
 /// The number of the identity with this name as a writer: the same on every node and for ever,
@@ -298,12 +293,13 @@ pub fn namespace_number(name: &str) -> u16 {
 /// if these are 0.
 #[must_use]
 pub fn writer_id(name: &str) -> WriterId {
+    WriterId::new(first_bits(name).max(1))
+}
+
+fn first_bits(name: &str) -> u32 {
     let hash = digest(&SHA256, name.as_bytes());
-    let number = hash
-        .as_ref()
-        .first_chunk()
-        .map_or(0, |it| u32::from_le_bytes(*it));
-    WriterId::new(number.max(1))
+    let bits = hash.as_ref().first_chunk();
+    bits.map_or(0, |it| u32::from_le_bytes(*it))
 }
 
 #[cfg(test)]
@@ -314,15 +310,19 @@ mod tests {
     #[test]
     fn a_namespace_has_the_same_number_everywhere_and_for_ever() {
         // Data in buckets depends on these.
-        for (name, number) in [("default", 0), ("main", 1496), ("pull-requests", 2359)] {
+        for (name, number) in [
+            ("default", 0),
+            ("main", 155_217_421),
+            ("pull-requests", 213_050_096),
+        ] {
             assert_eq!(namespace_number(name), number, "{name}");
         }
-        assert_eq!(fnv1a(b""), 0xcbf2_9ce4_8422_2325);
-        assert_eq!(fnv1a(b"a"), 0xaf63_dc4c_8601_ec8c);
-        assert_eq!(fnv1a(b"foobar"), 0x8594_4171_f739_67e8);
         for name in ["pr", "a", "zzz", ""] {
             let number = namespace_number(name);
-            assert!((1..4096).contains(&number), "{name}: {number}");
+            assert!(
+                (1..=Space::NAMESPACE_MAX).contains(&number),
+                "{name}: {number}"
+            );
         }
     }
 

@@ -76,7 +76,7 @@ pub(super) type LeftOut = BTreeMap<String, String>;
 /// The users of a file and those of the records that are not in it.
 pub(super) fn union(file: &Directory, records: &Records) -> (Directory, LeftOut) {
     let mut left_out = LeftOut::new();
-    let mut numbers: HashMap<u16, &str> = HashMap::from([(0, DEFAULT_NAMESPACE)]);
+    let mut numbers: HashMap<u32, &str> = HashMap::from([(0, DEFAULT_NAMESPACE)]);
     let of_file = file.namespaces.iter();
     numbers.extend(of_file.map(|it| (it.number, &*it.name)));
     let mut candidates = Vec::new();

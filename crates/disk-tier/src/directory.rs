@@ -1,7 +1,7 @@
 //! The data directory: whose it is, what is in it, how much it takes.
 //!
 //! ```text
-//! FORMAT            "fonn-disk 3\n"
+//! FORMAT            "fonn-disk 4\n"
 //! LOCK              held by the process that has it open
 //! state, state.copy see `state`
 //! g0000000001/      a generation: values, index/, and `dropped` once it no longer counts
@@ -24,7 +24,7 @@ use tracing::warn;
 use super::error::{DiskError, is_damage};
 use super::state;
 
-const FORMAT: &str = "fonn-disk 3";
+const FORMAT: &str = "fonn-disk 4";
 /// What every version of the format begins with.
 const FORMAT_ANY: &str = "fonn-disk ";
 const BROKEN: &str = "broken-";
@@ -334,16 +334,16 @@ mod tests {
     #[test]
     fn a_foreign_format_is_refused_and_left_alone() {
         let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("FORMAT"), "fonn-disk 4\n").unwrap();
+        std::fs::write(dir.path().join("FORMAT"), "fonn-disk 5\n").unwrap();
         let message = Directory::open(dir.path()).unwrap_err().to_string();
         assert!(
-            message.contains("fonn-disk 3") && message.contains("fonn-disk 4"),
+            message.contains("fonn-disk 4") && message.contains("fonn-disk 5"),
             "{message}"
         );
         assert!(message.contains("delete the directory"), "{message}");
         assert_eq!(
             std::fs::read(dir.path().join("FORMAT")).unwrap(),
-            b"fonn-disk 4\n"
+            b"fonn-disk 5\n"
         );
     }
 

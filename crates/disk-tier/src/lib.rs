@@ -315,7 +315,7 @@ impl DiskTier {
     ///
     /// # Errors
     /// As [`DiskTier::page`].
-    pub async fn census(&self, namespace: u16, now_ms: u64) -> Result<Census, DiskError> {
+    pub async fn census(&self, namespace: u32, now_ms: u64) -> Result<Census, DiskError> {
         let mut census = Census::default();
         let mut next = Some((Space::new(namespace, 0), None));
         while let Some(at) = next {

@@ -39,7 +39,7 @@ pub struct NewestEntry {
 /// A walk over the live entries on disk, generation by generation, the newest first in each.
 pub struct Newest {
     disk: DiskTier,
-    namespace: Option<u16>,
+    namespace: Option<u32>,
     /// The generation that is gone over; None before the first.
     generation: Option<u64>,
     /// Entries of it at least as new as this were given out.
@@ -53,7 +53,7 @@ pub struct Newest {
 impl DiskTier {
     /// A walk over the live entries of a namespace, or of all, the newest first.
     #[must_use]
-    pub fn newest_entries(&self, namespace: Option<u16>) -> Newest {
+    pub fn newest_entries(&self, namespace: Option<u32>) -> Newest {
         Newest {
             disk: self.clone(),
             namespace,

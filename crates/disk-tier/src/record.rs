@@ -13,10 +13,10 @@ use fonn_base::entry::{Meta, Space};
 use fonn_proto::{Version, WriterId};
 
 /// Layout version of records and index entries.
-const LAYOUT: u8 = 3;
+const LAYOUT: u8 = 4;
 
 /// Bytes of a record before its key.
-pub(crate) const HEAD_LEN: usize = 48;
+pub(crate) const HEAD_LEN: usize = 50;
 
 /// How much of the frame the checksum of the record covers; the frame's own covers all of it. It
 /// binds the two together.
@@ -38,7 +38,7 @@ const INDEX_ENTRY_LEN: usize = 36;
 const INDEX_PREFIX: u8 = 1;
 
 /// Bytes of an index key before the key.
-const INDEX_KEY_HEAD_LEN: usize = 3;
+const INDEX_KEY_HEAD_LEN: usize = 5;
 
 /// Bytes that stand for a long key in an index key: its first ones, then its digest. A key of as
 /// many bytes or more is long. fjall keeps the last key of each index block of each table in
@@ -150,16 +150,12 @@ struct Fields {
 }
 
 /// Where a head has its own checksum.
-const HEAD_CHECK: Range<usize> = 10..12;
+const HEAD_CHECK: Range<usize> = 48..HEAD_LEN;
 
 /// The checksum of a head without its other checksum: the lower half of a CRC-32C. It tells a head
 /// that was written whole from a damaged one, also where the rest of the record is not there.
 fn head_check(head: &[u8]) -> Option<[u8; 2]> {
-    let (before, behind) = (
-        head.get(4..HEAD_CHECK.start)?,
-        head.get(HEAD_CHECK.end..HEAD_LEN)?,
-    );
-    let crc = checksum::crc32c_append(checksum::crc32c(before), behind);
+    let crc = checksum::crc32c(head.get(4..HEAD_CHECK.start)?);
     crc.to_le_bytes().first_chunk().copied()
 }
 
@@ -192,9 +188,8 @@ impl Lengths {
             return None;
         }
         fields.u8()?;
-        fields.u16()?;
         let key = usize::from(fields.u16()?);
-        fields.skip(34)?;
+        fields.skip(36)?;
         let frame = usize::try_from(fields.u32()?).ok()?;
         Some(Self { key, frame })
     }
@@ -239,8 +234,8 @@ impl<'a> Record<'a> {
         let mut fields = Reader(bytes);
         fields.skip(5)?;
         let bits = fields.u8()?;
-        let space = Space(fields.u16()?);
-        fields.skip(4)?;
+        fields.skip(2)?;
+        let space = Space(fields.u32()?);
         let fact = Fact::from_fields(Fields {
             bits,
             flags: fields.u32()?,
@@ -274,20 +269,16 @@ pub(crate) fn write_head(
     out.extend_from_slice(&[0; 4]);
     out.push(LAYOUT);
     out.push(fields.bits);
-    out.extend_from_slice(&space.0.to_le_bytes());
     out.extend_from_slice(&u16::try_from(key.len()).unwrap_or(u16::MAX).to_le_bytes());
-    out.extend_from_slice(&[0; 2]);
+    out.extend_from_slice(&space.0.to_le_bytes());
     out.extend_from_slice(&fields.flags.to_le_bytes());
     out.extend_from_slice(&fields.version.to_le_bytes());
     out.extend_from_slice(&fields.expires_at_ms.to_le_bytes());
     out.extend_from_slice(&fields.cas_override.to_le_bytes());
     out.extend_from_slice(&fields.writer.to_le_bytes());
     out.extend_from_slice(&frame_len.to_le_bytes());
-    let check = out.get(start..).and_then(head_check);
-    let place = start + HEAD_CHECK.start..start + HEAD_CHECK.end;
-    if let Some((place, check)) = out.get_mut(place).zip(check) {
-        place.copy_from_slice(&check);
-    }
+    let check = out.get(start..).and_then(head_check).unwrap_or_default();
+    out.extend_from_slice(&check);
     out.extend_from_slice(key);
     let bound = frame_start.get(..BOUND_FRAME_LEN).unwrap_or(frame_start);
     let crc = checksum::crc32c_append(checksum::crc32c(out.get(start + 4..).unwrap_or(&[])), bound);
@@ -385,18 +376,18 @@ pub(crate) fn index_key_len(key_len: usize) -> usize {
 
 /// Takes an index key apart again; None for the index's own facts.
 pub(crate) fn split_index_key(index_key: &[u8]) -> Option<(Space, Named<'_>)> {
-    let (&[prefix, high, low], key) = index_key.split_first_chunk::<INDEX_KEY_HEAD_LEN>()?;
+    let (&[prefix, space @ ..], key) = index_key.split_first_chunk::<INDEX_KEY_HEAD_LEN>()?;
     let named = match key.len() {
         LONG_KEY_LEN => Named::Long,
         _ => Named::Key(key),
     };
-    (prefix == INDEX_PREFIX).then_some((Space(u16::from_be_bytes([high, low])), named))
+    (prefix == INDEX_PREFIX).then_some((Space(u32::from_be_bytes(space)), named))
 }
 
 /// The place of the key in a record, from the first [`HEAD_LEN`] bytes of the record; None if these
 /// are fewer. Nothing is verified.
 pub(crate) fn key_place(head: &[u8]) -> Option<Range<usize>> {
-    let len = head.get(8..10)?.try_into().map(u16::from_le_bytes).ok()?;
+    let len = head.get(6..8)?.try_into().map(u16::from_le_bytes).ok()?;
     Some(HEAD_LEN..HEAD_LEN + usize::from(len))
 }
 
@@ -490,10 +481,11 @@ mod tests {
         let expected = [
             &[0xcb, 0x18, 0x37, 0x52][..],
             &[
-                3, 0b1_1110, 7, 0, 1, 0, 226, 192, 0xef, 0xbe, 0xad, 0xde, 8, 7, 6, 5, 4, 3, 2, 1,
+                4, 0b1_1110, 1, 0, 7, 0, 0, 0, 0xef, 0xbe, 0xad, 0xde, 8, 7, 6, 5, 4, 3, 2, 1,
             ],
             &1_700_000_000_000u64.to_le_bytes(),
-            &[9, 0, 0, 0, 0, 0, 0, 0, 77, 0, 0, 0, 1, 0, 0, 0, b'k', b'v'],
+            &[9, 0, 0, 0, 0, 0, 0, 0, 77, 0, 0, 0, 1, 0, 0, 0],
+            &[207, 164, b'k', b'v'],
         ]
         .concat();
         assert_eq!(bytes[4..], expected[4..]);

@@ -20,12 +20,12 @@ use super::stats::{DiskStats, add};
 const FILE: &str = "state";
 const COPY: &str = "state.copy";
 const MAGIC: [u8; 4] = *b"FNST";
-const LAYOUT: u32 = 2;
+const LAYOUT: u32 = 3;
 /// Bytes of a flush mark.
 const FLUSH_LEN: usize = 20;
 
 /// Bytes of a purge with its cutoff.
-const PURGE_LEN: usize = 22;
+const PURGE_LEN: usize = 24;
 
 /// What survives a restart beside the entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -76,7 +76,7 @@ impl StoreState {
         out.extend_from_slice(&self.version_ceiling.to_le_bytes());
         out.extend_from_slice(&(flushes as u32).to_le_bytes());
         for mark in &self.flushes {
-            out.extend_from_slice(&u32::from(mark.space.0).to_le_bytes());
+            out.extend_from_slice(&mark.space.0.to_le_bytes());
             out.extend_from_slice(&mark.cutoff.to_le_bytes());
             out.extend_from_slice(&mark.at_ms.to_le_bytes());
         }
@@ -120,12 +120,12 @@ impl StoreState {
 
 fn parse_purge(bytes: &[u8; PURGE_LEN]) -> Option<(PurgeScope, Version)> {
     let (writer, rest) = bytes.split_first_chunk::<4>()?;
-    let (place, rest) = rest.split_first_chunk::<2>()?;
+    let (place, rest) = rest.split_first_chunk::<4>()?;
     let (since, cutoff) = rest.split_first_chunk::<8>()?;
     let writer = WriterId::new(u32::from_le_bytes(*writer));
     let purge = PurgeScope::new(
         writer,
-        u16::from_le_bytes(*place),
+        u32::from_le_bytes(*place),
         u64::from_le_bytes(*since),
     );
     Some((purge?, u64::from_le_bytes(cutoff.try_into().ok()?)))
@@ -137,7 +137,7 @@ impl FlushMark {
         let (cutoff, rest) = rest.split_first_chunk::<8>()?;
         let (at_ms, _) = rest.split_first_chunk::<8>()?;
         Some(Self {
-            space: Space(u16::try_from(u32::from_le_bytes(*space)).ok()?),
+            space: Space(u32::from_le_bytes(*space)),
             cutoff: u64::from_le_bytes(*cutoff),
             at_ms: u64::from_le_bytes(*at_ms),
         })
@@ -232,7 +232,7 @@ mod tests {
                     at_ms: 8,
                 },
                 FlushMark {
-                    space: Space(u16::MAX),
+                    space: Space(u32::MAX),
                     cutoff: 9,
                     at_ms: u64::MAX,
                 },

@@ -48,7 +48,7 @@ impl ToolsReport {
         ToolsServer::new(self.clone())
     }
 
-    fn namespace(&self, number: u16) -> String {
+    fn namespace(&self, number: u32) -> String {
         let directory = self.users.as_ref().map(|users| users.directory());
         let namespaces = directory.as_ref().map(|it| it.namespaces());
         let mut known = namespaces.unwrap_or_default().iter();

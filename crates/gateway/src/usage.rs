@@ -67,7 +67,7 @@ impl Use {
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 struct Row {
     tool: Tool,
-    namespace: u16,
+    namespace: u32,
     writer: WriterId,
 }
 
@@ -77,7 +77,7 @@ pub struct ToolUse {
     /// The tool.
     pub tool: Tool,
     /// The number of the namespace.
-    pub namespace: u16,
+    pub namespace: u32,
     /// The identity; none without users.
     pub writer: WriterId,
     /// What it did.
@@ -164,7 +164,7 @@ mod tests {
 
     use super::*;
 
-    fn scope(namespace: u16, writer: u32) -> Scope {
+    fn scope(namespace: u32, writer: u32) -> Scope {
         Scope {
             space: Space::new(namespace, 0),
             writer: WriterId::new(writer),

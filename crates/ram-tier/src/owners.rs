@@ -20,7 +20,7 @@ pub(super) const ENTRY_OVERHEAD: usize = 32;
 /// What a namespace may take, and takes.
 #[derive(Debug)]
 pub(super) struct Allowance {
-    pub namespace: u16,
+    pub namespace: u32,
     pub quota: usize,
     pub used: AtomicUsize,
     /// Entries and bytes that went because of the quota.
@@ -64,7 +64,7 @@ impl Lists {
         !self.owners.is_empty()
     }
 
-    fn owner(&self, namespace: u16) -> Option<usize> {
+    fn owner(&self, namespace: u32) -> Option<usize> {
         self.owners
             .binary_search_by_key(&namespace, |owner| owner.allowance.namespace)
             .ok()
@@ -82,7 +82,7 @@ impl Lists {
     }
 
     /// The list of a namespace that has one of its own.
-    pub fn owned(&self, namespace: u16) -> Option<&Recency> {
+    pub fn owned(&self, namespace: u32) -> Option<&Recency> {
         self.owner(namespace).map(|at| &self.owners[at].recency)
     }
 

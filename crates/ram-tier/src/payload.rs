@@ -9,7 +9,7 @@
 //! | 0 | 4 | u32 | seconds of the last use, in the clock that the caller gives |
 //! | 4 | 1 | u8 | length of the key in space 0, or 255 |
 //! | 5 | 0 or 2 | u16 | behind 255: length of the key |
-//! | | 0 or 2 | u16 | behind 255: space |
+//! | | 0 or 4 | u32 | behind 255: space |
 //! | | key length | bytes | key |
 //! | | 0 or 4 | u32 | client flags |
 //! | | 0 or 4 | u32 | number of the writer |
@@ -31,7 +31,7 @@ use super::state::{self, HAS_CAS, HAS_EXPIRY, HAS_FLAGS, HAS_WRITER};
 const SHORT_HEAD: usize = 5;
 
 /// Bytes before any other key.
-const LONG_HEAD: usize = SHORT_HEAD + 4;
+const LONG_HEAD: usize = SHORT_HEAD + 6;
 
 /// What stands for the length of a key that has a long head.
 const IS_LONG: u8 = u8::MAX;
@@ -158,8 +158,9 @@ pub(super) fn set_last_used_s(payload: &mut [u8], now_s: u32) {
 fn addressed(payload: &[u8]) -> (Space, usize, &[u8]) {
     match payload[4] {
         IS_LONG => {
-            let number = |at| u16::from_le_bytes([payload[at], payload[at + 1]]);
-            (Space(number(7)), number(5).into(), &payload[LONG_HEAD..])
+            let key_len = u16::from_le_bytes([payload[5], payload[6]]);
+            let space = u32::from_le_bytes([payload[7], payload[8], payload[9], payload[10]]);
+            (Space(space), key_len.into(), &payload[LONG_HEAD..])
         }
         key_len => (Space(0), key_len.into(), &payload[SHORT_HEAD..]),
     }
@@ -277,7 +278,7 @@ mod tests {
             let head = parts.len() - key.len();
             assert_eq!(
                 head,
-                if is_short { 5 } else { 9 },
+                if is_short { 5 } else { 11 },
                 "{space:?}, {}",
                 key.len()
             );

@@ -24,7 +24,7 @@ impl RamTier {
     /// Sets what namespaces may take in bytes; others may take what there is. Entries that are
     /// there are sorted anew, which locks each shard for as long as that takes. Call
     /// [`RamTier::evict_to_quota`] afterwards.
-    pub fn set_quotas(&self, quotas: &BTreeMap<u16, usize>) {
+    pub fn set_quotas(&self, quotas: &BTreeMap<u32, usize>) {
         let mut held = self.allowances.write();
         let is_same = held.len() == quotas.len()
             && held.iter().zip(quotas).all(|(old, (&namespace, &quota))| {
@@ -56,7 +56,7 @@ impl RamTier {
         *held = allowances;
     }
 
-    fn allowance(&self, namespace: u16) -> Option<Arc<Allowance>> {
+    fn allowance(&self, namespace: u32) -> Option<Arc<Allowance>> {
         if !self.has_quotas.load(Ordering::Acquire) {
             return None;
         }
@@ -102,7 +102,7 @@ impl RamTier {
 
     /// What a namespace with a quota takes; None if it has none.
     #[must_use]
-    pub fn quota_use(&self, namespace: u16) -> Option<QuotaUse> {
+    pub fn quota_use(&self, namespace: u32) -> Option<QuotaUse> {
         self.allowance(namespace).map(|allowance| QuotaUse {
             quota_bytes: allowance.quota,
             used_bytes: allowance.used.load(Ordering::Relaxed),
@@ -112,7 +112,7 @@ impl RamTier {
 
     /// Entries of each namespace that has any, expired ones included. Locks each shard in turn.
     #[must_use]
-    pub fn namespaces(&self) -> BTreeMap<u16, u64> {
+    pub fn namespaces(&self) -> BTreeMap<u32, u64> {
         let mut all = BTreeMap::new();
         for index in 0..self.shards.len() {
             for &(space, count) in self.lock_index(index).shard().spaces() {

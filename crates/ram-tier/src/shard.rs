@@ -464,7 +464,7 @@ impl Shard {
     }
 
     /// As [`Shard::evict`], entries of a namespace with a list of its own, whatever their age.
-    pub fn evict_owned(&mut self, namespace: u16, bytes: usize, entries: usize) -> Pass {
+    pub fn evict_owned(&mut self, namespace: u32, bytes: usize, entries: usize) -> Pass {
         self.evict_from(bytes, entries, u32::MAX, |shard| {
             shard.recency.owned(namespace).and_then(Recency::tail)
         })

@@ -102,7 +102,7 @@ pub fn info<S>(
     client: Client<'_>,
     wanted: &[String],
     more: Vec<(&str, Pairs)>,
-    keyspace: &[(u16, u64)],
+    keyspace: &[(u32, u64)],
 ) -> String {
     let uptime = shared.started.elapsed().as_secs();
     let server = vec![

@@ -36,13 +36,13 @@ impl Caller {
     ///
     /// # Errors
     /// NOT_FOUND, or PERMISSION_DENIED if it is another's: whether there is such a one is not told.
-    pub(super) fn reads(&self, name: &str) -> Result<u16, Status> {
+    pub(super) fn reads(&self, name: &str) -> Result<u32, Status> {
         self.number(name, |number, _| self.may_read(number))
     }
 
     /// The stored key of the caller's `key` in a namespace. In its own one, that of its overlay, if
     /// the namespace has many.
-    pub(super) fn stored_key(&self, namespace: u16, key: Vec<u8>) -> Vec<u8> {
+    pub(super) fn stored_key(&self, namespace: u32, key: Vec<u8>) -> Vec<u8> {
         match self {
             Self::User(identity, _) if identity.namespace.number == namespace => {
                 match identity.overlay {
@@ -55,7 +55,7 @@ impl Caller {
     }
 
     /// Whether the caller may look into a namespace.
-    pub(super) fn may_read(&self, number: u16) -> bool {
+    pub(super) fn may_read(&self, number: u32) -> bool {
         match self {
             Self::Unnamed => true,
             Self::User(identity, _) => {
@@ -70,7 +70,7 @@ impl Caller {
     ///
     /// # Errors
     /// As [`Caller::reads`].
-    pub(super) fn changes(&self, name: &str) -> Result<u16, Status> {
+    pub(super) fn changes(&self, name: &str) -> Result<u32, Status> {
         self.number(name, |number, identity| identity.namespace.number == number)
     }
 
@@ -82,7 +82,7 @@ impl Caller {
 
     /// Whether the caller may remove entries of a namespace at once: of one that keeps its first
     /// values, admins alone may.
-    pub(super) fn may_flush(&self, number: u16) -> bool {
+    pub(super) fn may_flush(&self, number: u32) -> bool {
         match self {
             Self::Unnamed => true,
             Self::User(identity, directory) => {
@@ -96,8 +96,8 @@ impl Caller {
     fn number(
         &self,
         name: &str,
-        is_its_own: impl FnOnce(u16, &Identity) -> bool,
-    ) -> Result<u16, Status> {
+        is_its_own: impl FnOnce(u32, &Identity) -> bool,
+    ) -> Result<u32, Status> {
         let unknown = |known: &[&str]| {
             let known = known.join(", ");
             let why = format!("there is no namespace `{name}`; this node has: {known}");

@@ -15,7 +15,7 @@ const STALE_MS: u64 = 60_000;
 const REST: u64 = 20;
 
 /// The namespaces for which `may_read` says yes.
-pub(super) fn list(engine: &Engine, may_read: impl Fn(u16) -> bool) -> ListNamespacesResponse {
+pub(super) fn list(engine: &Engine, may_read: impl Fn(u32) -> bool) -> ListNamespacesResponse {
     let now_ms = engine.now_ms();
     let known = engine.namespaces().known();
     let in_ram = engine.ram().namespaces();

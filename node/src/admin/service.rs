@@ -40,9 +40,9 @@ impl AdminService {
 }
 
 /// A database of a namespace.
-fn space(namespace: u16, database: u32) -> Result<Space, Status> {
+fn space(namespace: u32, database: u32) -> Result<Space, Status> {
     match u8::try_from(database) {
-        Ok(database) if u16::from(database) < Space::DATABASES => {
+        Ok(database) if u32::from(database) < Space::DATABASES => {
             Ok(Space::new(namespace, database))
         }
         _ => Err(Status::invalid_argument(format!(

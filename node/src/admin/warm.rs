@@ -39,14 +39,14 @@ pub(super) type Responses = News<Result<WarmResponse, Status>>;
 /// What is to be brought into RAM.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
-    namespace: Option<u16>,
+    namespace: Option<u32>,
     entries: u64,
     bytes: u64,
     bytes_per_s: u64,
 }
 
 impl Wanted {
-    pub(super) fn of(request: &WarmRequest, namespace: Option<u16>) -> Self {
+    pub(super) fn of(request: &WarmRequest, namespace: Option<u32>) -> Self {
         let or = |number, default| if number == 0 { default } else { number };
         Self {
             namespace,
@@ -94,7 +94,7 @@ struct Work {
     /// RAM has no room for something that was read.
     is_ram_full: bool,
     /// Namespaces whose quota has none.
-    full: BTreeSet<u16>,
+    full: BTreeSet<u32>,
     so_far: WarmResponse,
 }
 

@@ -80,7 +80,7 @@ impl ColdObserver for Superseder {
         let flushes = &self.hot.flushes;
         match PurgeScope::new(WriterId::new(mark.writer), mark.space, mark.since) {
             Some(purge) => flushes.restore_purge(purge, mark.cutoff),
-            None if mark.writer == 0 => flushes.restore(Space(mark.space), mark.cutoff),
+            None if mark.writer == 0 => flushes.restore([(Space(mark.space), mark.cutoff)]),
             // Of no namespace: no node makes one.
             None => return false,
         }
@@ -88,7 +88,7 @@ impl ColdObserver for Superseder {
     }
 
     /// What is too far ahead of the clock is not there: newer writes could not hide it.
-    fn is_visible(&self, space: u16, version: u64) -> bool {
+    fn is_visible(&self, space: u32, version: u64) -> bool {
         let home = self.home.get();
         home.is_none_or(|(_, hlc)| hlc.admits(version))
             && self.hot.flushes.is_visible(Space(space), version)

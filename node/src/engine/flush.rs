@@ -58,9 +58,7 @@ impl Engine {
     pub async fn flush_below(&self, spaces: &[Space], cutoff: Version) -> Result<(), Failure> {
         let spaces = spaces.to_vec();
         self.hide_below(cutoff, move |flushes| {
-            for space in spaces {
-                flushes.restore(space, cutoff);
-            }
+            flushes.restore(spaces.into_iter().map(|space| (space, cutoff)));
         })
         .await
     }
@@ -157,7 +155,7 @@ impl Engine {
         let kind = |it: &peer::Flush| (it.space, it.at_ms == 0, it.purge);
         let known = self.known_flushes().into_iter();
         let known: HashMap<_, _> = known.map(|it| (kind(&it), it)).collect();
-        let to_come: HashSet<u16> = flushes
+        let to_come: HashSet<u32> = flushes
             .iter()
             .filter(|it| it.at_ms != 0)
             .map(|it| it.space)
@@ -184,7 +182,7 @@ impl Engine {
                 match (purge, at_ms) {
                     (Some(purge), _) => known.restore_purge(purge, cutoff),
                     (None, 0) => {
-                        known.restore(Space(space), cutoff);
+                        known.restore([(Space(space), cutoff)]);
                         // What was to come it has cancelled, or carried out.
                         if !to_come.contains(&space) {
                             known.cancel(Space(space));

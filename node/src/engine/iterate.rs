@@ -69,7 +69,7 @@ const RANDOM_PAGES_MAX: usize = 64;
 
 /// Whose turn it is to iterate, and what iterations left behind.
 pub(super) struct Iterations {
-    turns: Mutex<HashMap<u16, Arc<tokio::sync::Mutex<()>>>>,
+    turns: Mutex<HashMap<u32, Arc<tokio::sync::Mutex<()>>>>,
     at_once: Semaphore,
     counts: Mutex<HashMap<Space, Remembered>>,
     cursors: Cursors,
@@ -122,7 +122,7 @@ impl Engine {
     ///
     /// # Cancel safety
     /// Cancelled, it gives up its place.
-    async fn turn(&self, namespace: u16) -> Result<Turn<'_>, Failure> {
+    async fn turn(&self, namespace: u32) -> Result<Turn<'_>, Failure> {
         let of_namespace = Arc::clone(self.iterations.turns.lock().entry(namespace).or_default());
         let turn = tokio::time::timeout(TURN_WAIT, async {
             let of_namespace = of_namespace.lock_owned().await;

@@ -248,9 +248,6 @@ impl Engine {
     }
 
     fn check_incoming(&self, entry: &peer::Entry<'_>) -> Result<Transfer, PutError> {
-        if u32::from(entry.space) >= self.hot.flushes.spaces() {
-            return Err(PutError::Malformed("its space does not exist"));
-        }
         if entry.version == 0 {
             return Err(PutError::Malformed("it has no version"));
         }

@@ -56,7 +56,7 @@ impl Engine {
     /// Lets the tiers go by the quotas.
     pub(crate) fn apply_quotas(&self) {
         let known = self.hot.namespaces.known();
-        let quotas: BTreeMap<u16, usize> = known
+        let quotas: BTreeMap<u32, usize> = known
             .iter()
             .filter_map(|it| Some((it.number, it.quota?.as_usize())))
             .collect();
@@ -99,7 +99,7 @@ impl Engine {
     async fn enforce_quota(
         &self,
         disk: &DiskTier,
-        namespace: u16,
+        namespace: u32,
         events: &Events,
     ) -> Result<(), DiskError> {
         let namespaces = &self.hot.namespaces;
@@ -137,14 +137,13 @@ impl Engine {
         let spaces = census.spaces().to_vec();
         let _ = self
             .change_ledger(move |ledger| {
-                for space in spaces {
-                    ledger.hot.flushes.restore(space, below);
-                }
+                let cutoffs = spaces.into_iter().map(|space| (space, below));
+                ledger.hot.flushes.restore(cutoffs);
             })
             .await;
     }
 
-    fn tell_cut(&self, namespace: u16, count: DiskAccount, quota: u64, events: &Events) {
+    fn tell_cut(&self, namespace: u32, count: DiskAccount, quota: u64, events: &Events) {
         let known = self.hot.namespaces.known();
         let name = known.iter().find(|it| it.number == namespace);
         let name = name.map_or("", |it| &*it.name);

@@ -123,7 +123,6 @@ impl Rig {
             cold: None,
             ram_codec: (choice.ram_codec, 64),
             clock: self.clock.clock(),
-            spaces: 16,
         };
         let deadline = Instant::now() + GRACE;
         self.engine = loop {

@@ -91,8 +91,6 @@ pub struct EngineOptions {
     pub ram_codec: (CodecChoice, usize),
     /// The time.
     pub clock: Clock,
-    /// Spaces that there are.
-    pub spaces: u32,
 }
 
 impl Engine {
@@ -103,10 +101,10 @@ impl Engine {
     pub fn open(options: EngineOptions) -> Result<Arc<Self>, OpenError> {
         let hot = Arc::new(Hot {
             ram: RamTier::new(options.ram),
-            flushes: FlushTable::new(options.spaces),
+            flushes: FlushTable::default(),
             clock: options.clock,
             stats: Stats::default(),
-            namespaces: Namespaces::new(options.spaces),
+            namespaces: Namespaces::default(),
             mutations: (0..MUTATION_STRIPES).map(|_| AtomicU64::new(0)).collect(),
             floors: (0..super::FLOOR_STRIPES)
                 .map(|_| AtomicU64::new(0))
@@ -141,11 +139,12 @@ impl Engine {
             // Noted for later; it is carried out below if that is past.
             mark.at_ms != 0 && mark.at_ms <= now_ms
         });
-        for mark in &state.flushes {
-            match mark.at_ms {
-                0 => hot.flushes.restore(mark.space, mark.cutoff),
-                at_ms => hot.flushes.flush_at(mark.space, at_ms),
-            }
+        let (flushed, to_come): (Vec<&FlushMark>, Vec<_>) =
+            state.flushes.iter().partition(|mark| mark.at_ms == 0);
+        let cutoffs = flushed.iter().map(|mark| (mark.space, mark.cutoff));
+        hot.flushes.restore(cutoffs);
+        for mark in to_come {
+            hot.flushes.flush_at(mark.space, mark.at_ms);
         }
         for &(purge, cutoff) in &state.purges {
             hot.flushes.restore_purge(purge, cutoff);

@@ -41,7 +41,7 @@ impl Engine {
     #[must_use]
     pub fn spaces_of(&self, purge: PurgeScope) -> Vec<Space> {
         let known = self.hot.namespaces.known();
-        let mut namespaces: Vec<u16> = match purge.namespace {
+        let mut namespaces: Vec<u32> = match purge.namespace {
             Some(namespace) => vec![namespace],
             None => known.iter().map(|it| it.number).chain([0]).collect(),
         };

@@ -78,7 +78,6 @@ impl Node {
             cold: None,
             ram_codec: (fonn_disk_tier::levels::CodecChoice::none(), 256),
             clock: Clock::system(),
-            spaces: Space::ALL,
         })
         .unwrap();
         let shared = Shared::with_tuning(

@@ -35,7 +35,7 @@ const ALL: u16 = 255;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry<'a> {
     /// Namespace × 16 + database.
-    pub space: u16,
+    pub space: u32,
     /// The key.
     pub key: &'a [u8],
     /// The client's opaque flags.
@@ -75,7 +75,7 @@ pub enum Content<'a> {
 impl<'a> Entry<'a> {
     /// A tombstone.
     #[must_use]
-    pub fn tombstone(space: u16, key: &'a [u8], version: Version) -> Self {
+    pub fn tombstone(space: u32, key: &'a [u8], version: Version) -> Self {
         Self {
             space,
             key,
@@ -163,7 +163,7 @@ impl<'a> Entry<'a> {
         let mut reader = Reader::new(bytes, source);
         let sum = reader.u32("entry checksum")?;
         let bits = reader.u16("entry bits")?;
-        let space = reader.u16("space")?;
+        let space = reader.u32("space")?;
         let flags = reader.u32("flags")?;
         let version = reader.u64("version")?;
         if bytes.get(4..).map_or(0, crc::crc32c) != sum {

@@ -1,4 +1,4 @@
-//! The 32 bytes in front of every body.
+//! The 34 bytes in front of every body.
 //!
 //! | offset | bytes | field |
 //! |--------|-------|-------|
@@ -9,10 +9,10 @@
 //! | 8 | 4 | id |
 //! | 12 | 4 | length of the body |
 //! | 16 | 2 | slot |
-//! | 18 | 2 | space: namespace × 16 + database |
-//! | 20 | 4 | budget in milliseconds |
-//! | 24 | 4 | epoch of the map |
-//! | 28 | 4 | number of the writer, 0 for none |
+//! | 18 | 4 | space: namespace × 16 + database |
+//! | 22 | 4 | budget in milliseconds |
+//! | 26 | 4 | epoch of the map |
+//! | 30 | 4 | number of the writer, 0 for none |
 //!
 //! The checksum is CRC-32C of bytes 8 to the end of the head and of the first [`CHECKED_LEN`] bytes
 //! of the body, with bytes 0 to 4 (as a number) for a start value, so that it is one pass over
@@ -25,7 +25,7 @@ use super::crc;
 use crate::WriterId;
 
 /// Length of a head in bytes.
-pub const HEAD_LEN: usize = 32;
+pub const HEAD_LEN: usize = 34;
 
 /// So many bytes of a body are covered by the frame's checksum: small frames whole, of large ones
 /// facts and key. (Values that move between nodes as entries have a checksum of their own.)
@@ -70,7 +70,7 @@ pub struct Envelope {
     /// The key's slot; 0 in replies.
     pub slot: u16,
     /// The key's space (namespace × 16 + database); 0 in replies.
-    pub space: u16,
+    pub space: u32,
     /// How long the sender still waits, in milliseconds; 0 if it does not say. 0 in replies.
     pub budget_ms: u32,
     /// The epoch of the sender's map of the cluster. It has 32 bits on the wire: the sender cuts a
@@ -132,7 +132,7 @@ impl Head {
         rest.put_u32_le(id);
         rest.put_u32_le(self.body_len);
         rest.put_u16_le(slot);
-        rest.put_u16_le(space);
+        rest.put_u32_le(space);
         rest.put_u32_le(budget_ms);
         rest.put_u32_le(u32::try_from(epoch).unwrap_or(u32::MAX));
         rest.put_u32_le(writer.number());
@@ -146,7 +146,8 @@ impl Head {
         let [_, opcode, f0, f1, c0, c1, c2, c3] = *word;
         let (id, rest) = le32(rest);
         let (body_len, rest) = le32(rest);
-        let (place, rest) = le32(rest);
+        let (slot, rest) = rest.split_first_chunk().unwrap_or((&[0; 2], &[]));
+        let (space, rest) = le32(rest);
         let (budget_ms, rest) = le32(rest);
         let (epoch, rest) = le32(rest);
         let (writer, _) = le32(rest);
@@ -155,8 +156,8 @@ impl Head {
             flags: u16::from_le_bytes([f0, f1]),
             envelope: Envelope {
                 id,
-                slot: place as u16,
-                space: (place >> 16) as u16,
+                slot: u16::from_le_bytes(*slot),
+                space,
                 budget_ms,
                 epoch: u64::from(epoch),
                 writer: WriterId::new(writer),

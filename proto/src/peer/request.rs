@@ -245,13 +245,13 @@ fn read_name<'a>(reader: &mut Reader<'a>) -> Result<&'a str, DecodeError> {
 
 fn write_purge(writer: &mut Writer<'_>, purge: PurgeScope) {
     writer.u32(purge.writer.number());
-    writer.u16(purge.place());
+    writer.u32(purge.place());
     writer.u64(purge.since);
 }
 
 fn read_purge(reader: &mut Reader<'_>) -> Result<PurgeScope, DecodeError> {
     let writer = WriterId::new(reader.u32("writer")?);
-    let place = reader.u16("place")?;
+    let place = reader.u32("place")?;
     let purge = PurgeScope::new(writer, place, reader.u64("first version")?);
     purge.ok_or(DecodeError::Meaningless {
         field: "place",

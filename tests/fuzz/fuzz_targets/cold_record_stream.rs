@@ -17,12 +17,12 @@ fuzz_target!(|input: (bool, u16, Vec<u8>)| {
     if bytes.len() < RECORD_HEAD_LEN {
         return;
     }
-    let key_len = usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
+    let key_len = usize::from(u16::from_le_bytes([bytes[6], bytes[7]]));
     let key = bytes.get(RECORD_HEAD_LEN..RECORD_HEAD_LEN + key_len);
     let key = key.unwrap_or_default().to_vec();
     let whole = Record::decode(&bytes).ok();
     let wanted = Wanted {
-        space: u16::from_le_bytes([bytes[6], bytes[7]]),
+        space: u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]),
         key: &key,
         at: whole.map(|record| record.at).unwrap_or_default(),
         record_len: bytes.len(),
@@ -57,7 +57,7 @@ fn seal(bytes: &mut [u8]) {
     if bytes.len() < RECORD_HEAD_LEN {
         return;
     }
-    let key_len = usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
+    let key_len = usize::from(u16::from_le_bytes([bytes[6], bytes[7]]));
     let key_len = key_len % (bytes.len() - RECORD_HEAD_LEN + 1);
     bytes[8..10].copy_from_slice(&(key_len as u16).to_le_bytes());
     let frame_len = bytes.len() - RECORD_HEAD_LEN - key_len;

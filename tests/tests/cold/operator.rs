@@ -88,7 +88,7 @@ fn segments_are_listed_and_shown_with_what_is_in_them() -> Result<()> {
             &admin(&node),
             &["cold", "inspect", &name, "--limit", "1000"],
         )?;
-        assert_eq!(shown["format_version"], 3);
+        assert_eq!(shown["format_version"], 4);
         assert_eq!(shown["segment"]["name"], name.as_str());
         for entry in shown["entries"].as_array().context("no entries")? {
             let key = entry["key"].as_str().context("no key")?.to_owned();

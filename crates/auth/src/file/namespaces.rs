@@ -155,7 +155,7 @@ pub(super) fn namespaces<'r>(
 
 /// Which namespace has which number.
 #[derive(Default)]
-struct Numbers<'r>(HashMap<u16, &'r str>);
+struct Numbers<'r>(HashMap<u32, &'r str>);
 
 impl<'r> Numbers<'r> {
     /// The name of a namespace, which no other one shares its number with.

@@ -292,7 +292,7 @@ async fn a_foreign_format_is_refused_and_nothing_deleted() {
         .err()
         .unwrap();
     assert!(matches!(refused, DiskError::Format { .. }), "{refused}");
-    std::fs::write(&format, "fonn-disk 3\n").unwrap();
+    std::fs::write(&format, "fonn-disk 4\n").unwrap();
     rig.open();
     assert_eq!(found(&rig, 1..=3).await, [1, 2, 3]);
 }

@@ -84,7 +84,7 @@ async fn a_census_of_many_entries_goes_in_steps() {
     let rig = Rig::new();
     for version in 1..=10_000 {
         let write = Write {
-            space: Space(BUSY.0 + (version % 2) as u16),
+            space: Space(BUSY.0 + (version % 2) as u32),
             key: Bytes::from(format!("k{version}")),
             kind: WriteKind::Put {
                 meta: Meta::new(version, 0, 0),

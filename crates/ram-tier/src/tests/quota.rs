@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 
 use super::*;
 
-const LIMITED: u16 = 7;
+const LIMITED: u32 = 7;
 const VALUE: [u8; 1000] = [b'v'; 1000];
 
-fn quotas(quota: usize) -> BTreeMap<u16, usize> {
+fn quotas(quota: usize) -> BTreeMap<u32, usize> {
     BTreeMap::from([(LIMITED, quota)])
 }
 
-fn space(namespace: u16) -> Space {
+fn space(namespace: u32) -> Space {
     Space::new(namespace, 0)
 }
 
-fn write(tier: &RamTier, namespace: u16, key: &[u8], value: &[u8], now_s: u32) {
+fn write(tier: &RamTier, namespace: u32, key: &[u8], value: &[u8], now_s: u32) {
     let new = NewEntry {
         space: space(namespace),
         ..entry(key, value, 1)
@@ -26,7 +26,7 @@ fn write(tier: &RamTier, namespace: u16, key: &[u8], value: &[u8], now_s: u32) {
     tier.evict_to_quota(hash, space(namespace), usize::MAX);
 }
 
-fn holds(tier: &RamTier, namespace: u16, key: &[u8]) -> bool {
+fn holds(tier: &RamTier, namespace: u32, key: &[u8]) -> bool {
     let hash = tier.hash(space(namespace), key);
     tier.lock(hash).find(hash, space(namespace), key).is_some()
 }
@@ -35,7 +35,7 @@ fn used(tier: &RamTier) -> usize {
     tier.quota_use(LIMITED).unwrap().used_bytes
 }
 
-fn count_of(tier: &RamTier, namespace: u16) -> usize {
+fn count_of(tier: &RamTier, namespace: u32) -> usize {
     (0..2000)
         .filter(|&n| holds(tier, namespace, &key_of(n)))
         .count()

@@ -21,7 +21,7 @@ const CURSOR_COST: usize = size_of::<Cursor>();
 
 /// The cursors of all namespaces.
 #[derive(Default)]
-pub(super) struct Cursors(Mutex<HashMap<u16, OfNamespace>>);
+pub(super) struct Cursors(Mutex<HashMap<u32, OfNamespace>>);
 
 #[derive(Default)]
 struct OfNamespace {

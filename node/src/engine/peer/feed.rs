@@ -90,8 +90,8 @@ impl Engine {
             self.add_from_ram(&mut page, slots, cursor, len_max).await?;
             return Ok(page);
         };
-        let after = match cursor.split_first_chunk::<2>() {
-            Some((space, key)) => Some((Space(u16::from_be_bytes(*space)), key.to_vec())),
+        let after = match cursor.split_first_chunk::<4>() {
+            Some((space, key)) => Some((Space(u32::from_be_bytes(*space)), key.to_vec())),
             None if cursor.is_empty() => {
                 // What is in RAM only is on disk then.
                 disk.barrier().await;

@@ -351,10 +351,6 @@ async fn nonsense_is_refused_and_changes_nothing() {
             ..good.clone()
         },
         peer::Entry {
-            space: 16,
-            ..good.clone()
-        },
-        peer::Entry {
             content: peer::Content::Omitted { len: 3 },
             ..good.clone()
         },
@@ -576,7 +572,6 @@ pub(in crate::engine) fn open_above(dir: &Path, bucket: &Arc<FaultStore>) -> Arc
         }),
         ram_codec: (none, 64),
         clock: Clock::system(),
-        spaces: 16,
     };
     Engine::open(options).unwrap()
 }

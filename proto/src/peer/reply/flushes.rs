@@ -8,7 +8,7 @@ use crate::{PurgeScope, Version, WriterId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flush {
     /// What is flushed.
-    pub space: u16,
+    pub space: u32,
     /// The version below which nothing counts any more; 0 of one that is still to come.
     pub cutoff: Version,
     /// When one that is still to come takes effect, in Unix milliseconds; 0 of one that has.
@@ -25,14 +25,14 @@ impl Flush {
             Some(purge) => (purge.writer.number(), purge.since),
             None => (0, self.at_ms),
         };
-        writer.u16(self.space);
+        writer.u32(self.space);
         writer.u64(self.cutoff);
         writer.u64(at_ms);
         writer.u32(number);
     }
 
     pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let space = reader.u16("space")?;
+        let space = reader.u32("space")?;
         let cutoff = reader.u64("cutoff")?;
         let at_ms = reader.u64("time")?;
         let writer = WriterId::new(reader.u32("writer")?);

@@ -26,7 +26,7 @@ const REPLACES: u16 = 2;
 
 /// Writes the fields of a batch and returns its flags.
 pub(super) fn write(batch: &Batch<'_>, writer: &mut Writer<'_>) -> Result<u16, TooLong> {
-    writer.optional(batch.base, |writer, base| writer.u16(base.space.0));
+    writer.optional(batch.base, |writer, base| writer.u32(base.space.0));
     for watched in &batch.watched {
         writer.nested(|writer| Ok(write_watched(watched, writer)))?;
     }
@@ -72,7 +72,7 @@ pub(super) fn read<'a>(
     flags: &mut Flags,
     reader: &mut Reader<'a>,
 ) -> Result<Batch<'a>, DecodeError> {
-    let base = reader.optional(flags.has(BASE), |it| it.u16("base"))?;
+    let base = reader.optional(flags.has(BASE), |it| it.u32("base"))?;
     let is_of_overlay = base.is_some() && flags.has(OVERLAY);
     let mut batch = Batch {
         base: base.map(|space| match is_of_overlay {
@@ -123,7 +123,7 @@ fn read_element<'a>(
 
 fn database(reader: &mut Reader<'_>) -> Result<u8, DecodeError> {
     let database = reader.u8("database")?;
-    match u16::from(database) < Space::DATABASES {
+    match u32::from(database) < Space::DATABASES {
         true => Ok(database),
         false => Err(DecodeError::Meaningless {
             field: "database",

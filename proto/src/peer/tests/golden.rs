@@ -18,7 +18,7 @@ const GOLDEN: &str = include_str!("../../../testdata/peer.v1.txt");
 const ENVELOPE: Envelope = Envelope {
     id: 0x0403_0201,
     slot: 0x0605,
-    space: 0x0807,
+    space: 0x1817_0807,
     budget_ms: 0x0c0b_0a09,
     epoch: 0x100f_0e0d,
     writer: WriterId::new(0x1413_1211),
@@ -382,12 +382,12 @@ fn a_request_for_slots_has_the_bytes_that_it_always_had() {
     };
     request.encode(ENVELOPE, u32::MAX, None, &mut out).unwrap();
     let bytes = out.to_vec();
-    assert_eq!((bytes[1], bytes.len()), (0x42, 32 + 4 + 2048 + 2));
+    assert_eq!((bytes[1], bytes.len()), (0x42, HEAD_LEN + 4 + 2048 + 2));
     assert_eq!(
-        (&bytes[2..4], &bytes[32..38]),
+        (&bytes[2..4], &bytes[HEAD_LEN..HEAD_LEN + 6]),
         (&[0, 0][..], &[0, 1, 0, 0, 1, 2][..])
     );
-    assert_eq!(&bytes[32 + 4 + 2047..], &[0x80, b'a', b't']);
+    assert_eq!(&bytes[HEAD_LEN + 4 + 2047..], &[0x80, b'a', b't']);
     if let Request::FetchSlots { after, .. } = &mut request {
         *after = Some(7);
     }
@@ -395,7 +395,7 @@ fn a_request_for_slots_has_the_bytes_that_it_always_had() {
     request.encode(ENVELOPE, u32::MAX, None, &mut out).unwrap();
     let bytes = out.to_vec();
     assert_eq!(
-        (&bytes[2..4], &bytes[32..38]),
+        (&bytes[2..4], &bytes[HEAD_LEN..HEAD_LEN + 6]),
         (&[1, 0][..], &[0, 1, 0, 0, 7, 0][..])
     );
 }
@@ -405,7 +405,7 @@ fn flushes_have_the_bytes_that_they_always_had() {
     let mut out = Out::new();
     let request = Request::Flushes;
     request.encode(ENVELOPE, u32::MAX, None, &mut out).unwrap();
-    assert_eq!((out.to_vec()[1], out.to_vec().len()), (0x47, 32));
+    assert_eq!((out.to_vec()[1], out.to_vec().len()), (0x47, HEAD_LEN));
     let flush = |space, cutoff, at_ms| Flush {
         space,
         cutoff,
@@ -416,9 +416,12 @@ fn flushes_have_the_bytes_that_they_always_had() {
     let reply = Reply::Flushes(vec![flush(3, 5, 0), flush(4, 0, 6)]);
     reply.encode(ENVELOPE.reply(9), u32::MAX, &mut out).unwrap();
     let bytes = out.to_vec();
-    assert_eq!((bytes[1], bytes.len()), (0x4a, 32 + 2 * 22));
-    assert_eq!(&bytes[32..45], &[3, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-    assert_eq!((bytes[32 + 22], bytes[32 + 22 + 10]), (4, 6));
+    assert_eq!((bytes[1], bytes.len()), (0x4a, HEAD_LEN + 2 * 24));
+    assert_eq!(
+        &bytes[HEAD_LEN..HEAD_LEN + 13],
+        &[3, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0]
+    );
+    assert_eq!((bytes[HEAD_LEN + 24], bytes[HEAD_LEN + 24 + 12]), (4, 6));
 }
 
 #[test]
@@ -428,6 +431,7 @@ fn slots_that_are_incomplete_have_the_bytes_that_they_always_had() {
     let reply = Reply::Incomplete(slots);
     reply.encode(ENVELOPE.reply(9), u32::MAX, &mut out).unwrap();
     let bytes = out.to_vec();
-    assert_eq!((bytes[1], bytes.len()), (0x48, 32 + 2048));
-    assert_eq!((bytes[32], bytes[33], bytes[32 + 2047]), (1, 2, 0x80));
+    assert_eq!((bytes[1], bytes.len()), (0x48, HEAD_LEN + 2048));
+    let slots = &bytes[HEAD_LEN..];
+    assert_eq!((slots[0], slots[1], slots[2047]), (1, 2, 0x80));
 }

@@ -176,7 +176,7 @@ proptest! {
     ) {
         let entries: Vec<_> = facts
             .iter()
-            .map(|(number, hit)| entry(*number, hit.idle_s as u16, hit, &pool))
+            .map(|(number, hit)| entry(*number, hit.idle_s as u32, hit, &pool))
             .collect();
         let mut page = PageBuilder::new();
         for entry in &entries {
@@ -194,7 +194,7 @@ proptest! {
     }
 
     #[test]
-    fn flushes_come_back(envelope in envelopes(), rows in vec((0_u16.., 0_u64.., 0_u64.., 0_u32..), 0..6)) {
+    fn flushes_come_back(envelope in envelopes(), rows in vec((0_u32.., 0_u64.., 0_u64.., 0_u32..), 0..6)) {
         let flush = |(space, cutoff, at_ms, writer)| match PurgeScope::new(WriterId::new(writer), space, at_ms) {
             None => Flush { space, cutoff, at_ms, purge: None },
             purge => Flush { space, cutoff, at_ms: 0, purge },

@@ -47,7 +47,7 @@ pub fn envelopes() -> impl Strategy<Value = Envelope> {
     (
         any::<u32>(),
         any::<u16>(),
-        any::<u16>(),
+        any::<u32>(),
         any::<u32>(),
         any::<u32>(),
         any::<u32>(),
@@ -285,8 +285,8 @@ fn batch(fact: u64, flag: bool, pool: &Pool) -> Batch<'_> {
         writer: WriterId::NONE,
         all_absent: fact.is_multiple_of(3),
         base: flag.then_some(match fact % 2 {
-            0 => Base::of(Space(fact as u16)),
-            _ => Base::of_overlay(Space(fact as u16)),
+            0 => Base::of(Space(fact as u32)),
+            _ => Base::of_overlay(Space(fact as u32)),
         }),
         watched: watched.collect(),
         steps: vec![
@@ -384,7 +384,7 @@ pub fn outcome<'p>(number: usize, hit: &Hit<'p>, pool: &'p Pool) -> Outcome<'p> 
 }
 
 /// An entry by number of its content.
-pub fn entry<'p>(number: usize, space: u16, hit: &Hit<'_>, pool: &'p Pool) -> Entry<'p> {
+pub fn entry<'p>(number: usize, space: u32, hit: &Hit<'_>, pool: &'p Pool) -> Entry<'p> {
     Entry {
         space,
         key: &pool.key,
