@@ -59,7 +59,7 @@ impl Storage {
     #[must_use]
     pub fn webdav(addr: SocketAddr, prefix: &str, mode: Mode) -> Self {
         Self::of([
-            ("SCCACHE_WEBDAV_ENDPOINT", format!("http://{addr}")),
+            ("SCCACHE_WEBDAV_ENDPOINT", format!("http://{addr}/")),
             ("SCCACHE_WEBDAV_KEY_PREFIX", prefix.to_owned()),
             ("SCCACHE_WEBDAV_RW_MODE", mode.variable().to_owned()),
         ])

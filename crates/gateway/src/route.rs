@@ -176,7 +176,7 @@ pub enum RouteError {
 pub fn route(method: &str, path: &str, query: Option<&str>) -> Result<Route, RouteError> {
     if method == "OPTIONS" {
         return Ok(Route {
-            dialect: dialect_of(path.strip_prefix('/').unwrap_or("").as_bytes()),
+            dialect: dialect_of(path.trim_start_matches('/').as_bytes()),
             operation: Operation::TellMethods,
             key: Vec::new(),
             digest: None,

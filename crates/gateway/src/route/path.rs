@@ -10,6 +10,8 @@ pub(super) fn decode(path: &str) -> Result<Vec<u8>, RouteError> {
     let path = path
         .strip_prefix('/')
         .ok_or(RouteError::Path("it does not begin with a slash"))?;
+    // Tools put their path behind a URL that ends in a slash.
+    let path = path.trim_start_matches('/');
     let key = unescape(path.as_bytes())?;
     let collection = key.strip_suffix(b"/").unwrap_or(&key);
     if collection.is_empty() {

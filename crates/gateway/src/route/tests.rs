@@ -139,11 +139,29 @@ fn no_team_of_turborepo_selects_a_key_of_bazel() {
 }
 
 #[test]
+fn a_url_of_the_server_may_end_in_a_slash() {
+    for (doubled, plain) in [
+        ("//team-a/x", "/team-a/x"),
+        (
+            "//v8/artifacts/0123456789abcdef",
+            "/v8/artifacts/0123456789abcdef",
+        ),
+        ("///.sccache_check", "/.sccache_check"),
+        ("//", "/"),
+    ] {
+        assert_eq!(
+            route("GET", doubled, None),
+            route("GET", plain, None),
+            "{doubled}"
+        );
+    }
+}
+
+#[test]
 fn paths_on_which_clients_could_disagree_are_refused() {
     for path in [
         "a",
         "/a//b",
-        "//",
         "/./a",
         "/a/..",
         "/a/%2Fb",
