@@ -5,13 +5,15 @@ use std::time::Duration;
 use fonn_proto::peer::{Reply, Request};
 use fonn_proto::request::ServerOutcome;
 use fonn_proto::{Failure, ServerCommand, Space, WriterId};
+use fonn_rpc::CallError;
 
 use super::forward::envelope;
 use super::upstream::{Target, Upstreams};
 
 impl Target {
     /// Has the member execute a command about a slot, for an identity. The failure is
-    /// [`Failure::Unavailable`] if the member does not answer.
+    /// [`Failure::Unavailable`] if the member does not answer, and [`Failure::Busy`] if it was not
+    /// asked, or does not own the slot.
     ///
     /// # Cancel safety
     /// If the future is dropped the command may have been executed, or will be.
@@ -27,7 +29,9 @@ impl Target {
         let call = self.client.call(&request, envelope, None, timeout);
         match call.await.as_ref().map(|answer| answer.reply()) {
             Ok(Ok(Reply::Server(outcome))) => outcome,
-            Ok(Ok(Reply::WrongOwner)) => ServerOutcome::Failed(Failure::Busy),
+            Ok(Ok(Reply::WrongOwner)) | Err(CallError::Busy | CallError::Unavailable) => {
+                ServerOutcome::Failed(Failure::Busy)
+            }
             _ => ServerOutcome::Failed(Failure::Unavailable),
         }
     }

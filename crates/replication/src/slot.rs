@@ -180,6 +180,11 @@ impl SlotState {
             self.in_sync = true;
             self.synced = Some(to.epoch);
         }
+        // R4: the log has what the member copied, and not what it had before. A member that was
+        // away until now copies the slot in full.
+        if was.role == Role::Learner && self.role.owns() && self.in_sync && !raise_floor {
+            self.floor = self.floor.max(to.epoch.next());
+        }
         if !(was.leads() && continues) {
             self.led_since = to.epoch;
         }

@@ -139,21 +139,29 @@ impl<E: Clone> Core<E> {
     /// already. An owner that has a write only under an earlier epoch could not tell later that it
     /// missed the acknowledgement.
     pub(crate) fn resend_pending(&mut self, now: Duration, out: &mut Vec<Command<E>>) {
-        for (id, mut write) in std::mem::take(&mut self.pending) {
-            let slot = write.record.slot;
-            if !self.may_replicate(slot, write.record.epoch) {
+        let mut pending = std::mem::take(&mut self.pending);
+        pending.retain(|id, write| {
+            let goes_on = self.may_replicate(write.record.slot, write.record.epoch);
+            if !goes_on {
                 out.push(Command::Answer(id.2, Reply::Refused));
-                continue;
             }
+            goes_on
+        });
+        // All are stored before any is sent, so that one wait for the disk is enough.
+        if self.config.rules.hold(Rule::Resend) {
+            for write in pending.values_mut() {
+                self.store_again(write, out);
+            }
+        }
+        for write in pending.values_mut() {
             if self.config.rules.hold(Rule::Resend) {
-                self.store_again(&mut write, out);
-                self.distribute(&mut write, out);
+                self.distribute(write, out);
             } else {
-                let left = write.missing.without(self.targets(slot));
+                let left = write.missing.without(self.targets(write.record.slot));
                 write.missing = write.missing.without(left);
             }
-            self.pending.insert(id, write);
         }
+        self.pending = pending;
         self.answer_pending(now, out);
     }
 

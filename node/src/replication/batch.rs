@@ -53,8 +53,8 @@ impl Replication {
         }
         acks.admit(base);
         // Drawn before, so that what another client stores meanwhile is newer.
-        let is_complete = slots.iter().all(|slot| self.rights.completes(*slot));
-        let absent_at = (!is_complete).then(|| engine.versions().next());
+        // Another member may have the keys, also if it is away or owns the slots no more.
+        let absent_at = (!self.is_alone()).then(|| engine.versions().next());
         let outcome = engine.execute_batch(space, batch, acks).await;
         let ServerOutcome::Outcomes(outcomes) = &outcome else {
             let is_late = outcome == ServerOutcome::Failed(Failure::Busy) && engine.is_late(acks);

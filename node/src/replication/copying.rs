@@ -153,15 +153,15 @@ impl Replication {
         }
     }
 
-    /// Stores the records of a page. `base` is that of the applied epoch: copies are below it, live
-    /// writes above.
+    /// Stores the copies of a page; `base` is that of the applied epoch. Without a base, stores
+    /// writes of this member once more, so that the log has them behind its newest mark.
     ///
     /// False if one of them could not be stored.
     pub(super) async fn store(
         &self,
         engine: &Engine,
         records: &[Record<Entry>],
-        base: EntryVersion,
+        base: Option<EntryVersion>,
     ) -> bool {
         let (mut acks, mut is_stored) = (Acks::default(), true);
         for record in records {
@@ -171,10 +171,12 @@ impl Replication {
                 transfer,
             } = &*record.entry;
             let entry = transfer.entry(*space, key, usize::MAX);
-            // A live write that is stored again is above the base, and a copy is below it.
-            let kept = match entry.version < base {
-                true => engine.put_copy(&entry, base, &mut acks).await,
-                false => engine.put_replicated(&entry, true, &mut acks).await,
+            // A page may have a live write, which is above the base.
+            let kept = match base {
+                Some(base) if entry.version < base => {
+                    engine.put_copy(&entry, base, &mut acks).await
+                }
+                _ => engine.put_replicated(&entry, true, &mut acks).await,
             };
             match kept {
                 Ok(true) => self.count(Event::Taken),

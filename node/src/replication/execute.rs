@@ -163,8 +163,9 @@ impl Replication {
             Err(execution) => return Some(execution),
         };
         // Drawn before, so that what another client stores meanwhile is newer.
-        let absent_at = (removes(job.command) && !self.rights.completes(slot))
-            .then(|| engine.versions().next());
+        // Another member may have the key, also if it is away or owns the slot no more.
+        let absent_at =
+            (removes(job.command) && !self.is_alone()).then(|| engine.versions().next());
         let outcome = crate::server::execute_here(engine, job, acks, scratch).await;
         if outcome == Outcome::Failed(Failure::Busy) && engine.is_late(acks) {
             return None;

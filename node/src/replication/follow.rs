@@ -156,7 +156,10 @@ impl Driver {
         }
         let mut records = std::mem::take(&mut page.records);
         records.retain(|record| page.request.slots.contains(&record.slot));
-        if !replication.store(&self.engine, &records, self.base).await {
+        if !replication
+            .store(&self.engine, &records, Some(self.base))
+            .await
+        {
             return;
         }
         let body = Body::Page(page);
@@ -397,12 +400,7 @@ impl Driver {
     /// have what was written since the epochs before.
     async fn log_again(&mut self, records: &mut Vec<Record<Entry>>) {
         let records = std::mem::take(records);
-        if records.is_empty()
-            || self
-                .replication
-                .store(&self.engine, &records, self.base)
-                .await
-        {
+        if records.is_empty() || self.replication.store(&self.engine, &records, None).await {
             return;
         }
         // For a later start too: a feed that begins at a mark before would lack it.

@@ -9,20 +9,22 @@ use fonn_base::clock::Clock;
 use fonn_base::entry::Space;
 use fonn_base::metrics::Metrics;
 use fonn_base::tasks::Tasks;
-use fonn_disk_tier::Durability;
 use fonn_disk_tier::levels::CodecChoice;
+use fonn_disk_tier::{DiskOptions, Durability};
 use fonn_membership::{Cluster, Options, Start};
+use fonn_proto::peer::{self, SlotSet};
 use fonn_proto::request::ServerOutcome;
 use fonn_proto::{
     Base, Batch, BatchStep, Command, ExpirySpec, Get, Outcome, Overlay, Redirects, Store, Watched,
     WriterId, placement,
 };
 use fonn_ram_tier::{LruMode, RamOptions};
+use fonn_replication::{Record, Slot};
 use fonn_rpc::PeerMetrics;
 use fonn_server::{Execution, Job};
 
 use super::write::NotAcknowledged;
-use super::{Replication, follow};
+use super::{Replication, Written, follow};
 use crate::engine::{Acks, Engine, EngineOptions, Settings};
 
 /// Everything ends long before; a machine under load is slow.
@@ -40,6 +42,15 @@ async fn member(dir: &Path) -> (Cluster, Tasks) {
 
 /// Starts a member's part in the cluster's data, which it has in memory.
 fn share(cluster: &Cluster, tasks: &Tasks) -> (Arc<Replication>, Arc<Engine>) {
+    share_on(cluster, tasks, None)
+}
+
+/// The same, with a disk.
+fn share_on(
+    cluster: &Cluster,
+    tasks: &Tasks,
+    disk: Option<DiskOptions>,
+) -> (Arc<Replication>, Arc<Engine>) {
     let engine = Engine::open(EngineOptions {
         settings: Settings {
             value_len_max: 1 << 20,
@@ -50,7 +61,7 @@ fn share(cluster: &Cluster, tasks: &Tasks) -> (Arc<Replication>, Arc<Engine>) {
             lru: LruMode::Approximate,
             hash_seed: 1,
         },
-        disk: None,
+        disk,
         cold: None,
         ram_codec: (CodecChoice::none(), 256),
         clock: Clock::system(),
@@ -269,6 +280,57 @@ async fn what_is_forgotten_since_an_older_epoch_hides_no_later_write() {
     for (space, key) in keys {
         assert_eq!(engine.newest(space, key).await, Ok(None));
     }
+    cluster.stop().await;
+    tasks.finish(Instant::now() + PATIENCE).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_that_goes_on_under_another_epoch_is_logged_behind_its_mark() {
+    let (dir, data) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (cluster, tasks) = member(dir.path()).await;
+    let disk = DiskOptions {
+        dir: data.path().to_owned(),
+        budget_bytes: 1 << 30,
+        durability: Durability::Batched,
+        fresh: CodecChoice::none(),
+        compacted: CodecChoice::none(),
+        codec_min_bytes: 256,
+        value_len_max: 1 << 20,
+        queue_bytes_max: 1 << 20,
+        memory_bytes: 4 << 20,
+        read_threads: 1,
+        compaction_percent: 0,
+        write_bytes_per_sec_max: None,
+        room_wait: fonn_disk_tier::ROOM_WAIT,
+    };
+    let (replication, engine) = share_on(&cluster, &tasks, Some(disk));
+    until("it answers", || answers(&replication)).await;
+    let (space, key, mut acks) = (Space::default(), b"key", Acks::default());
+    let version = engine.versions().next();
+    let entry = peer::Entry::tombstone(space.0, key, version);
+    assert!(engine.put_of_peer(&entry, &mut acks).await.unwrap());
+    assert_eq!(acks.wait().await, []);
+    let mark = engine.mark().await.unwrap();
+    let written = engine.fetch_for_peer(space, key).await.unwrap().unwrap();
+    let record = Record {
+        slot: Slot(placement::slot(key)),
+        version: fonn_replication::Version(version),
+        epoch: fonn_replication::Epoch(replication.epoch()),
+        entry: Arc::new(Written {
+            space,
+            key: key.to_vec().into(),
+            transfer: written,
+        }),
+    };
+    assert!(replication.store(&engine, &[record], None).await);
+    let all = SlotSet::all();
+    let feed = engine.fetch_slots(&all, Some(mark), &[], 1 << 20).await;
+    let entries = feed.unwrap().entries;
+    assert_eq!(
+        entries.len(),
+        1,
+        "a member that was away until the mark lacks it"
+    );
     cluster.stop().await;
     tasks.finish(Instant::now() + PATIENCE).await;
 }

@@ -166,6 +166,14 @@ impl Replication {
     /// Sends the writes among the commands at once, and leaves the rest to the task of
     /// [`follow`](super::follow). True if a member takes no request that is so long.
     async fn send_writes(&self, commands: Vec<CoreCommand<Entry>>, since: u64) -> bool {
+        // What has to be stored first is stored by the task, before it sends anything.
+        if commands
+            .iter()
+            .any(|it| matches!(it, CoreCommand::Persist(_)))
+        {
+            self.tasks.put(Task::Commands(commands));
+            return false;
+        }
         let mut writes = Vec::new();
         let mut rest = Vec::new();
         for command in commands {
