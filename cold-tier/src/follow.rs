@@ -12,12 +12,14 @@
 pub(crate) mod announced;
 mod discover;
 pub(crate) mod reconcile;
+mod repeated;
 mod schedule;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fonn_base::causes::with_causes;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
@@ -28,6 +30,7 @@ use crate::names::{SegmentName, WriterKey};
 use crate::segment::Footer;
 use crate::shared::Shared;
 use crate::status::Counters;
+use repeated::Repeated;
 use schedule::{Asked, Candidate, Listing, Outcome, RETRY, Step};
 
 /// How long the bucket is not listed again for a footer that it refuses, and how often it is asked
@@ -112,6 +115,7 @@ impl Follower {
     /// Follows for ever.
     pub(crate) async fn run(mut self) {
         let mut failures = crate::restore::Failures::new();
+        let mut repeated = Repeated::default();
         while !self.shared.is_ready() {
             match crate::restore::run(&self.shared, &mut failures).await {
                 Ok(()) => {}
@@ -120,7 +124,14 @@ impl Follower {
                     return;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "the index of the cold tier is not restored yet");
+                    let why = with_causes(&error);
+                    if repeated.tell(&why, Instant::now()) {
+                        tracing::warn!(
+                            error = why,
+                            "the index of the cold tier is not restored yet; trying again: \
+                             fonnctl doctor says how to cure it"
+                        );
+                    }
                     tokio::time::sleep(RETRY).await;
                     wait_for_refused(&self.shared).await;
                 }

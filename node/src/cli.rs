@@ -28,7 +28,7 @@ use fonn_disk_tier::levels::{Level, LevelCodec};
 use fonn_disk_tier::{COMPACTION_PERCENT, DiskOptions};
 use fonn_forward::tell_writers;
 use fonn_gateway::{Gateway, ToolsReport, mount};
-use fonn_program::Prepared;
+use fonn_program::{HttpConfig, Prepared};
 use fonn_ram_tier::RamOptions;
 use fonn_rpc::PeerMetrics;
 use fonn_server::{Tuning, connections_max};
@@ -120,6 +120,7 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
         mut files,
         log,
     } = prepared;
+    config.origins.warn_of_misspelt();
     let mut stop_signals = StopSignals::install().context("cannot handle signals")?;
     let mut reload_signals = ReloadSignals::install().context("cannot handle signals")?;
     let clock = Clock::system();
@@ -132,7 +133,7 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
     let (stop_admin, admin_stopped) = shutdown::channel();
 
     // Addresses first: a port that is taken should not cost a recovery.
-    let (listeners, names) = config.common.bind()?;
+    let (listeners, names) = config.common.bind().context("--listen")?;
     let asked_for =
         mount::bind_given(&config.common.http, &config.origins).context("--http-listen")?;
     let settings = InForce::new(config.settings(), config.origins.file());
@@ -167,7 +168,7 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
     let (address, asks) = (&config.common.admin_listen, security.clone());
     let admin = fonn_admin::Server::start(address, routes, asks, &admin_tasks, admin_stopped)
         .await
-        .with_context(|| format!("--admin-listen {}", config.common.admin_listen))?;
+        .context("--admin-listen")?;
 
     let (options, bucket) = engine_options(&config, clock.clone()).await?;
     let engine = {
@@ -269,6 +270,9 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
             mount::bind_default(&config.common.http, &config.origins).context("--http-listen")?
         }
     };
+    if bound.is_none() {
+        note_no_http(&events, &config.common.http);
+    }
     let gateway = bound.map(|bound| Gateway::start(&front, bound, config.common.threads));
     let gateway = gateway.transpose()?;
     let server = Server::start(Arc::clone(&shared), listeners, config.common.threads)
@@ -353,6 +357,18 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
     match stopped_by {
         Ok(_) => Ok(()),
         Err(task) => anyhow::bail!("the task `{task}` failed; its panic is above"),
+    }
+}
+
+/// Records that the HTTP port is not served, unless it is not wanted. The log says so once; events
+/// still show it later.
+fn note_no_http(events: &Events, http: &HttpConfig) {
+    if let Some(address) = http.address() {
+        let message = format!(
+            "HTTP is not served: the default address {address} is taken; choose another \
+             --http-listen, or none"
+        );
+        events.warning(Topic::Process, message);
     }
 }
 
@@ -497,4 +513,26 @@ pub async fn engine_options(
         clock,
     };
     Ok((options, bucket))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_http_port_that_is_not_served_is_an_event_unless_none_was_asked_for() {
+        for listen in [None, Some("h:1")] {
+            let events = Events::new(Clock::system(), 10);
+            let http = HttpConfig {
+                listen: listen.map(str::to_owned),
+                deadline: Duration::from_secs(2),
+            };
+            note_no_http(&events, &http);
+            let recent = events.after(0);
+            assert_eq!(recent.len(), usize::from(listen.is_some()));
+            if let Some(address) = listen {
+                assert!(recent[0].message.contains(address), "{}", recent[0].message);
+            }
+        }
+    }
 }

@@ -103,6 +103,10 @@ pub fn routes(
         .with_fallback(dashboard))
 }
 
+/// The answer to calls before any member was heard.
+const NO_MAP: &str = "no member has told this router the map yet: see its log, and whether \
+--cluster names the --cluster-listen of members";
+
 /// The way to the cluster ports of the members in the map.
 struct ToMembers {
     map: Arc<Map>,
@@ -118,8 +122,7 @@ impl ToMembers {
     /// The member of that name; without one all that answer by the map.
     fn places(&self, member: Option<&str>) -> Result<Vec<Place>, Status> {
         let topology = self.map.topology();
-        let topology = topology
-            .ok_or_else(|| Status::unavailable("no member has told this router the map yet"))?;
+        let topology = topology.ok_or_else(|| Status::unavailable(NO_MAP))?;
         let members = topology.members().iter();
         let is_asked = |it: &&Member| match member {
             Some(member) => it.id == member,

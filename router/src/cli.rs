@@ -69,6 +69,7 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
         mut files,
         log,
     } = prepared;
+    config.origins.warn_of_misspelt();
     let mut stop_signals = StopSignals::install().context("cannot handle signals")?;
     let mut reload_signals = ReloadSignals::install().context("cannot handle signals")?;
     let metrics = Metrics::new();
@@ -78,7 +79,7 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
     let (background, admin_tasks) = (Tasks::new(), Tasks::new());
     let (stop_admin, admin_stopped) = shutdown::channel();
 
-    let (listeners, names) = config.common.bind()?;
+    let (listeners, names) = config.common.bind().context("--listen")?;
     let bound = mount::bind_given(&config.common.http, &config.origins).context("--http-listen")?;
     let map = Arc::new(Map::default());
     let follower = Follower::new(
@@ -103,7 +104,7 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
     let (address, asks) = (&config.common.admin_listen, security.clone());
     let admin = fonn_admin::Server::start(address, routes, asks, &admin_tasks, admin_stopped)
         .await
-        .with_context(|| format!("--admin-listen {}", config.common.admin_listen))?;
+        .context("--admin-listen")?;
 
     let shared = shared(
         &config,

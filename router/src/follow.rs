@@ -21,6 +21,7 @@ use fonn_base::random::SplitMix64;
 use fonn_forward::{Map, Topology, TopologyError};
 use fonn_proto::grpc::v1;
 use fonn_proto::grpc::v1::members_client::MembersClient;
+use fonn_proto::member::Member;
 use fonn_proto::placement::rows;
 use parking_lot::Mutex;
 use thiserror::Error;
@@ -155,14 +156,22 @@ impl Follower {
 
     fn ended(&self, index: usize, address: &str, error: &FollowError) {
         let now = Instant::now();
-        let is_silent = {
+        let is_to_be_told = {
             let mut streams = self.streams.lock();
-            let was_silent = !streams.silence(now).is_zero();
-            streams.ended(index, now) && !was_silent
+            streams.ended(index, now) && streams.tell_silence()
         };
         tracing::debug!(%address, %error, "a stream of the topology ended");
-        if is_silent {
+        if !is_to_be_told {
+            return;
+        }
+        if self.map.topology().is_some() {
             tracing::warn!(%address, %error, "no member is heard; the last topology stays in force");
+        } else {
+            tracing::warn!(
+                %address,
+                %error,
+                "no member is heard yet; --cluster has to name a --cluster-listen; trying again"
+            );
         }
     }
 
@@ -222,14 +231,30 @@ impl Follower {
         }
         let told = &told;
         let epoch = told.epoch;
+        let old = self.map.topology();
         // The other stream may have told it.
-        let is_known = self.map.topology().is_some_and(|it| it.epoch() >= epoch);
-        if !is_known && self.map.offer(topology(told)?) {
-            tracing::info!(epoch, members = told.members.len(), "topology changed");
+        if old.as_ref().is_none_or(|it| it.epoch() < epoch) {
+            let new = topology(told)?;
+            let is_change = old.is_none_or(|old| members_differ(&old, &new));
+            let members = new.members().len();
+            // While members join, most epochs only move slots.
+            if self.map.offer(new) {
+                match is_change {
+                    true => tracing::info!(epoch, members, "the members changed"),
+                    false => tracing::debug!(epoch, members, "topology changed"),
+                }
+            }
         }
         self.streams.lock().told(index, told, Instant::now());
         Ok(())
     }
+}
+
+/// Whether there are other members than before, or one of them is in another state.
+fn members_differ(old: &Topology, new: &Topology) -> bool {
+    let stand = |it: &Member| (it.id.clone(), it.state);
+    let (old, new) = (old.members().iter(), new.members().iter());
+    !old.map(stand).eq(new.map(stand))
 }
 
 /// What a map in a message says.
@@ -296,6 +321,20 @@ mod tests {
         let topology = topology(&message).unwrap();
         assert!(!topology.members()[1].state.is_serving());
         assert!(topology.members()[0].state.is_serving());
+    }
+
+    #[test]
+    fn members_differ_by_name_and_state_and_not_by_what_they_own() {
+        let first = topology(&message(4)).unwrap();
+        let mut moved = message(5);
+        moved.members[0].share = 50;
+        assert!(!members_differ(&first, &topology(&moved).unwrap()));
+        let mut down = message(5);
+        down.members[1].state = v1::MemberState::Down.into();
+        assert!(members_differ(&first, &topology(&down).unwrap()));
+        let mut fewer = message(5);
+        fewer.members.pop();
+        assert!(members_differ(&first, &topology(&fewer).unwrap()));
     }
 
     #[test]

@@ -40,6 +40,7 @@ use std::time::{Duration, Instant};
 
 use fonn_auth::Security;
 use fonn_base::boxed::BoxFuture;
+use fonn_base::listen::cannot_listen;
 use fonn_base::shutdown::Shutdown;
 use fonn_base::tasks::{OnShutdown, Tasks};
 use tokio::net::TcpListener;
@@ -168,9 +169,7 @@ impl Server {
         tasks: &Tasks,
         stopped: Shutdown,
     ) -> io::Result<String> {
-        let named = |error: io::Error| {
-            io::Error::new(error.kind(), format!("cannot listen on {addr}: {error}"))
-        };
+        let named = |error: io::Error| cannot_listen(addr, &error);
         let resolved = addr.to_socket_addrs().map_err(named)?.next();
         let resolved =
             resolved.ok_or_else(|| named(io::Error::other("the name has no address")))?;

@@ -10,6 +10,7 @@
 //! Invariant: every [`ConfigError`] is one sentence that names the flag or key, the value, and what
 //! would be accepted.
 
+mod environment;
 mod in_force;
 mod origin;
 mod watch;
@@ -401,8 +402,9 @@ where
 {
     use clap::error::ErrorKind;
 
+    let args: Vec<OsString> = args.into_iter().map(Into::into).collect();
     let mut command = T::command();
-    let matches = command.try_get_matches_from_mut(args);
+    let matches = command.try_get_matches_from_mut(&args);
     let parsed = matches.and_then(|matches| {
         let parsed = T::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
         Ok((parsed, matches))
@@ -415,6 +417,7 @@ where
             | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => Early::Info(text),
             _ => {
                 let text = without_login(&error).unwrap_or_else(|| one_sentence(&text));
+                let text = environment::named(&command, &args, &error, text);
                 Early::Bad(ConfigError::Usage(text))
             }
         }

@@ -2,10 +2,12 @@
 //! belongs to that it is back.
 
 use std::collections::BTreeMap;
+use std::error::Error as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use openraft::BasicNode;
+use tonic::Status;
 
 use fonn_base::backoff::Backoff;
 use fonn_base::random::SplitMix64;
@@ -125,10 +127,24 @@ async fn announce(participant: &Arc<Participant>, addresses: &[String]) -> Resul
         });
         match joined.await {
             Ok(response) => return Ok(response.cluster),
-            Err(status) => last = format!("{address}: {}", status.message()),
+            Err(status) => last = format!("{address}: {}", reason(&status)),
         }
     }
     Err(last)
+}
+
+/// What a status says. Of a connection that failed, its last cause says why.
+fn reason(status: &Status) -> String {
+    let message = status.message();
+    let (mut last, mut cause) = (None, status.source());
+    while let Some(error) = cause {
+        last = Some(error);
+        cause = error.source();
+    }
+    match last.map(ToString::to_string) {
+        Some(why) if !message.contains(&why) => format!("{message}: {why}"),
+        _ => message.to_owned(),
+    }
 }
 
 /// Notes the cluster for good.
@@ -139,4 +155,22 @@ async fn belong(participant: &Arc<Participant>, cluster: u64) -> Result<(), Stri
     saved
         .map_err(|error| error.to_string())?
         .map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("transport error")]
+    struct Transport(#[source] std::io::Error);
+
+    #[test]
+    fn a_connection_that_failed_is_told_with_its_last_cause() {
+        let refused = std::io::Error::other("connection refused");
+        let status = Status::from_error(Box::new(Transport(refused)));
+        assert_eq!(reason(&status), "transport error: connection refused");
+        let answered = Status::failed_precondition("another cluster");
+        assert_eq!(reason(&answered), "another cluster");
+    }
 }

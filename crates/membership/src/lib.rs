@@ -74,6 +74,7 @@ use fonn_auth::tls::Tls;
 use fonn_base::boxed::BoxFuture;
 use fonn_base::events::Events;
 use fonn_base::hlc::{Hlc, VersionRange};
+use fonn_base::listen::cannot_listen;
 use fonn_base::pool::{BlockingPool, PoolError, run_blocking};
 use fonn_base::random::SplitMix64;
 use fonn_base::tasks::{OnShutdown, Tasks};
@@ -210,13 +211,8 @@ pub enum ClusterError {
     #[error(transparent)]
     File(#[from] FileError),
     /// The address cannot be listened on.
-    #[error("listening on {address} for members: {source}")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// What the operating system said.
-        source: io::Error,
-    },
+    #[error("--cluster-listen: {0}")]
+    Listen(#[source] io::Error),
     /// Others cannot reach the address that would be told to them.
     #[error("others cannot reach {0}: set --advertise to a host and port that they can")]
     Unreachable(SocketAddr),
@@ -562,7 +558,7 @@ impl Cluster {
 
 async fn listen(address: SocketAddr) -> Result<TcpListener, ClusterError> {
     let listener = TcpListener::bind(address).await;
-    listener.map_err(|source| ClusterError::Listen { address, source })
+    listener.map_err(|error| ClusterError::Listen(cannot_listen(address, &error)))
 }
 
 fn info(

@@ -61,7 +61,7 @@ pub(super) async fn run(participant: Arc<Participant>) {
         let Some(step) = next_step(&participant.state(), &metrics, &sights) else {
             continue;
         };
-        tracing::info!(?step, "voters and learners follow the members");
+        tracing::debug!(?step, "voters and learners follow the members");
         let done = match step {
             Step::Raft(change) => {
                 let changed = participant.raft.change_membership(change, true);

@@ -275,7 +275,9 @@ pub enum Refusal {
     #[error("no member has the raft id {0:x}: it was removed, or its disk was lost")]
     UnknownRaftId(RaftId),
     /// The member was removed together with its disk.
-    #[error("member {0:?} was removed: empty its raft directory to let it join again")]
+    #[error(
+        "member {0:?} was removed: stop it and delete DATA_DIR/raft there to let it join again"
+    )]
     Removed(String),
     /// No member would own the slots.
     #[error("member {0:?} is the last active one: activate another first")]

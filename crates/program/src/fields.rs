@@ -71,7 +71,7 @@ where
     T: FromStr<Err: std::fmt::Display>,
 {
     #[derive(Deserialize)]
-    #[serde(untagged)]
+    #[serde(untagged, expecting = "expected a text, or a list of texts")]
     enum Texts {
         One(String),
         Many(Vec<String>),
@@ -136,4 +136,19 @@ pub(crate) fn threads(given: Option<usize>) -> Result<usize, ConfigError> {
         return Err(ConfigError::invalid("--threads", threads, expected));
     }
     Ok(threads)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::de::IntoDeserializer;
+    use serde::de::value::{Error, U32Deserializer};
+
+    use super::*;
+
+    #[test]
+    fn a_number_in_place_of_texts_is_refused_with_what_is_accepted() {
+        let number: U32Deserializer<Error> = 11211_u32.into_deserializer();
+        let why = one_or_many::<_, HostPort>(number).unwrap_err().to_string();
+        assert_eq!(why, "expected a text, or a list of texts");
+    }
 }

@@ -72,7 +72,7 @@ mod tests {
         let at = |text: &str| Ok(OrNone(Some(HostPort(text.to_owned()))));
         assert_eq!("none".parse(), Ok(OrNone::<HostPort>(None)));
         assert_eq!("127.0.0.1:11290".parse(), at("127.0.0.1:11290"));
-        for text in ["unix:/x", "11290", "", "None"] {
+        for text in ["unix:/x", "11290", "", "None", "http://h:1"] {
             assert!(text.parse::<OrNone<HostPort>>().is_err(), "{text}");
         }
         let why = "unix:/x".parse::<OrNone<HostPort>>().unwrap_err();

@@ -13,6 +13,7 @@ use std::process::ExitCode;
 
 use fonn_auth::Security;
 use fonn_base::allocator::{self, Allocator};
+use fonn_base::causes::with_causes;
 use fonn_base::config::{EXIT_CLEAN, EXIT_CONFIG, EXIT_FAILURE, Early, FileWatch};
 use fonn_base::size::ByteCount;
 use fonn_base::telemetry::{self, LogControl};
@@ -54,7 +55,7 @@ where
     };
     let prepared = match prepare(frame(&config)) {
         Ok(prepared) => prepared,
-        Err((error, code)) => return fail(&with_sources(&*error), code),
+        Err((error, code)) => return fail(&with_causes(&*error), code),
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -69,7 +70,7 @@ where
     runtime.shutdown_background();
     match result {
         Ok(()) => ExitCode::from(EXIT_CLEAN),
-        Err(error) => fail(&with_sources(error.as_ref()), EXIT_FAILURE),
+        Err(error) => fail(&with_causes(error.as_ref()), EXIT_FAILURE),
     }
 }
 
@@ -96,21 +97,6 @@ fn prepare(
     })
 }
 
-/// An error with what led to it, unless it tells that itself.
-fn with_sources(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        let cause = error.to_string();
-        if !text.ends_with(&cause) {
-            text.push_str(": ");
-            text.push_str(&cause);
-        }
-        source = error.source();
-    }
-    text
-}
-
 fn fail(text: &str, code: u8) -> ExitCode {
     // There is no other place to report it when standard error is closed.
     let _ = writeln!(io::stderr(), "error: {text}");
@@ -122,23 +108,6 @@ mod tests {
     use fonn_base::config::ConfigError;
 
     use super::*;
-
-    #[derive(Debug, thiserror::Error)]
-    #[error("outer")]
-    struct Outer(#[source] io::Error);
-
-    #[derive(Debug, thiserror::Error)]
-    #[error("outer, as {0}")]
-    struct Telling(#[source] io::Error);
-
-    #[test]
-    fn an_error_is_told_with_what_led_to_it() {
-        let inner = io::Error::other("inner");
-        assert_eq!(with_sources(&Outer(inner)), "outer: inner");
-        let inner = io::Error::other("inner");
-        assert_eq!(with_sources(&Telling(inner)), "outer, as inner");
-        assert_eq!(with_sources(&io::Error::other("alone")), "alone");
-    }
 
     #[test]
     fn a_program_without_a_configuration_does_not_run() {

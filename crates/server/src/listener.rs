@@ -8,6 +8,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use fonn_base::listen::cannot_listen;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use super::socket::Accepted;
@@ -34,17 +35,16 @@ impl FromStr for ListenAddr {
             }
             return Ok(Self::Unix(PathBuf::from(path)));
         }
-        let port = text.rsplit_once(':').and_then(|(host, port)| {
-            (!host.is_empty())
-                .then(|| port.parse::<u16>().ok())
-                .flatten()
+        let is_host_port = text.rsplit_once(':').is_some_and(|(host, port)| {
+            // A URL is no address, though its port may be the last of it.
+            !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok()
         });
-        match port {
-            Some(_) => Ok(Self::Tcp(text.to_owned())),
-            None => Err(format!(
-                "`{text}` is neither HOST:PORT, as in 127.0.0.1:11211, nor unix:PATH"
-            )),
+        if is_host_port {
+            return Ok(Self::Tcp(text.to_owned()));
         }
+        Err(format!(
+            "`{text}` is neither HOST:PORT, as in 127.0.0.1:11211, nor unix:PATH"
+        ))
     }
 }
 
@@ -89,9 +89,7 @@ impl Listener {
     /// # Errors
     /// What the kernel says, with the address in the message.
     pub fn bind(addr: &ListenAddr) -> io::Result<Self> {
-        let named = |error: io::Error| {
-            io::Error::new(error.kind(), format!("cannot listen on {addr}: {error}"))
-        };
+        let named = |error: io::Error| cannot_listen(addr, &error);
         match addr {
             ListenAddr::Tcp(text) => {
                 let resolved = text.to_socket_addrs().map_err(named)?.next();
@@ -192,6 +190,10 @@ mod tests {
         assert_eq!("unix:/x".parse(), Ok(ListenAddr::Unix(PathBuf::from("/x"))));
         for text in ["", "11211", ":11211", "host:", "host:99999", "unix:"] {
             assert!(text.parse::<ListenAddr>().is_err(), "{text:?}");
+        }
+        for text in ["http://h:1", "https://127.0.0.1:1"] {
+            let why = text.parse::<ListenAddr>().unwrap_err();
+            assert!(why.contains("unix:"), "{text:?}: {why}");
         }
     }
 

@@ -50,8 +50,8 @@ impl MembershipService {
             return Ok(());
         }
         Err(Status::failed_precondition(format!(
-            "no member but {node} is up, active and of a weight above 0, so nobody would own its slots; have another one \
-             join, come back, or give it a weight first"
+            "no member but {node} is up, active and of a weight above 0, so its slots would have no owner; have another \
+             member join or come back, or give one a weight first"
         )))
     }
 
@@ -201,7 +201,11 @@ impl membership_server::Membership for MembershipService {
         let change = Change::Remove { id: node.clone() };
         self.change(change, |map| match (map.member(&node), map.members.len()) {
             (None, left) => {
-                format!("{node} is gone, {left} members are left; stop it if it still runs")
+                let left = match left {
+                    1 => "1 member is left".to_owned(),
+                    left => format!("{left} members are left"),
+                };
+                format!("{node} is gone, {left}; stop it if it still runs")
             }
             (Some(_), _) => format!("{node} goes as soon as its last lease is over"),
         })

@@ -34,6 +34,8 @@ pub(super) struct Streams {
     streams: [Stream; STREAMS],
     /// Since when no stream is live; `None` while one is.
     silent_since: Option<Instant>,
+    /// Whether the log has been told of this silence.
+    is_silence_told: bool,
 }
 
 /// One stream.
@@ -66,6 +68,7 @@ impl Streams {
             ended: HashMap::new(),
             streams: Default::default(),
             silent_since: Some(now),
+            is_silence_told: false,
         }
     }
 
@@ -129,6 +132,7 @@ impl Streams {
     pub(super) fn told(&mut self, index: usize, map: &ClusterMap, now: Instant) {
         self.cluster = map.cluster;
         self.silent_since = None;
+        self.is_silence_told = false;
         let is_newest = self.streams.iter().all(|it| it.epoch <= map.epoch);
         if is_newest {
             let members = map.members.iter();
@@ -163,6 +167,15 @@ impl Streams {
             self.silent_since.get_or_insert(now);
         }
         is_silent
+    }
+
+    /// Whether the log is to be told now that no member is heard. It is told once for each silence.
+    /// Before the first topology, every seed has to fail first.
+    pub(super) fn tell_silence(&mut self) -> bool {
+        let is_silent = self.silent_since.is_some();
+        let has_asked_all =
+            !self.members.is_empty() || self.seeds.iter().all(|it| self.ended.contains_key(it));
+        is_silent && has_asked_all && !std::mem::replace(&mut self.is_silence_told, true)
     }
 
     /// For how long no member has been heard; zero while a stream is live.
@@ -283,6 +296,26 @@ mod tests {
         assert_eq!(rig.streams.silence(rig.now), Duration::from_millis(200));
         let chosen = [rig.choose(0).unwrap(), rig.choose(1).unwrap()];
         assert_eq!(chosen.map(|it| it.1), [300, 300]);
+    }
+
+    #[test]
+    fn each_silence_is_told_once_and_the_first_when_every_seed_has_failed() {
+        let mut rig = Rig::new(&["a:1", "b:1"]);
+        let (first, second) = (rig.choose(0).unwrap().0, rig.choose(1).unwrap().0);
+        assert_ne!(first, second);
+        rig.streams.ended(0, rig.now);
+        assert!(!rig.streams.tell_silence(), "the other seed may answer");
+        rig.streams.ended(1, rig.now);
+        assert!(rig.streams.tell_silence());
+        rig.choose(0);
+        rig.streams.ended(0, rig.now);
+        assert!(!rig.streams.tell_silence(), "it was told");
+        rig.choose(0);
+        rig.told(0, &map(1, &[("a:1", Active), ("b:1", Active)]));
+        assert!(!rig.streams.tell_silence(), "a member is heard");
+        rig.streams.ended(0, rig.now);
+        assert!(rig.streams.tell_silence());
+        assert!(!rig.streams.tell_silence(), "it was told");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 
-use super::{Early, Layer, load_file, parse_matches};
+use super::{Early, Layer, environment, load_file, parse_matches};
 
 /// Where a value comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub struct Origins {
     /// Of those that have a value; all others have their defaults.
     by_key: BTreeMap<&'static str, Origin>,
     file: Option<PathBuf>,
+    /// Environment variables that look like misspelt ones of settings, and the nearest of these.
+    misspelt: Vec<(String, String)>,
 }
 
 impl Origins {
@@ -44,6 +46,18 @@ impl Origins {
     #[must_use]
     pub fn file(&self) -> Option<&Path> {
         self.file.as_deref()
+    }
+
+    /// Warns of environment variables that look like misspelt ones of settings. To be called once,
+    /// when there is a log.
+    pub fn warn_of_misspelt(&self) {
+        for (variable, nearest) in &self.misspelt {
+            tracing::warn!(
+                variable,
+                nearest,
+                "no setting has this environment variable"
+            );
+        }
     }
 
     /// Takes over from where `new` has these keys.
@@ -87,6 +101,7 @@ where
     let origins = Origins {
         by_key: in_file.chain(above).chain(by_admin).collect(),
         file,
+        misspelt: environment::misspelt(&C::command(), std::env::vars_os().map(|(name, _)| name)),
     };
     Ok((set.over(upper.over(lower)), origins))
 }

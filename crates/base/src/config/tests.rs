@@ -107,17 +107,38 @@ fn environment_is_between_flag_and_file() {
         origins_follow_the_layers();
         return;
     }
+    run_in_child("environment_is_between_flag_and_file", CHILD, "2m");
+}
+
+/// Runs a test of this module in a process where `child` and FONN_RUNTIME_TEST_MAX_VALUE are set.
+fn run_in_child(test: &str, child: &str, max_value: &str) {
     let status = std::process::Command::new(std::env::current_exe().unwrap())
-        .args([
-            "--exact",
-            "config::tests::environment_is_between_flag_and_file",
-        ])
-        .env(CHILD, "1")
-        .env("FONN_RUNTIME_TEST_MAX_VALUE", "2m")
+        .args(["--exact", &format!("config::tests::{test}")])
+        .env(child, "1")
+        .env("FONN_RUNTIME_TEST_MAX_VALUE", max_value)
         .stdout(std::process::Stdio::null())
         .status()
         .unwrap();
     assert!(status.success());
+}
+
+#[test]
+fn a_bad_value_names_the_variable_or_the_flag_that_it_was_given_by() {
+    const CHILD: &str = "FONN_RUNTIME_TEST_BAD_CHILD";
+    if std::env::var_os(CHILD).is_some() {
+        let error = usage(&[]);
+        assert!(
+            error.starts_with("invalid value '12q' for FONN_RUNTIME_TEST_MAX_VALUE: "),
+            "{error}"
+        );
+        for flag in [&["--max-value", "13q"][..], &["--max-value=13q"]] {
+            let error = usage(flag);
+            assert!(error.contains("for '--max-value"), "{error}");
+        }
+        return;
+    }
+    let test = "a_bad_value_names_the_variable_or_the_flag_that_it_was_given_by";
+    run_in_child(test, CHILD, "12q");
 }
 
 #[test]
