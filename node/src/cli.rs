@@ -147,6 +147,7 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
     admin_tasks.spawn("telemetry", OnShutdown::Abort, telemetry.clone().sample());
     let users = security.users.clone();
     fonn_auth::metrics::register(&metrics, users.clone());
+    fonn_auth::metrics::register_certificate(&metrics, security.tls.clone());
     let told = SettingsService::server(settings.clone(), clock.clone());
     let tools = ToolsReport::new(users.clone());
     let of_process = OfProcess {

@@ -75,6 +75,7 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
     let metrics = Metrics::new();
     metrics::process::register(&metrics, &Clock::system());
     fonn_auth::metrics::register(&metrics, security.users.clone());
+    fonn_auth::metrics::register_certificate(&metrics, security.tls.clone());
     let readiness = Readiness::new();
     let (background, admin_tasks) = (Tasks::new(), Tasks::new());
     let (stop_admin, admin_stopped) = shutdown::channel();

@@ -102,6 +102,7 @@ fn scrape() -> Result<String> {
     let metrics = Metrics::new();
     process::register(&metrics, &clock);
     fonn_auth::metrics::register(&metrics, None);
+    fonn_auth::metrics::register_certificate(&metrics, None);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;

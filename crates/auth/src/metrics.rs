@@ -1,5 +1,5 @@
-//! What is published of users and tokens. Tokens are named, at most [`NAMED_MAX`] of them; users
-//! are not.
+//! What is published of users, tokens and the certificate. Tokens are named, at most [`NAMED_MAX`]
+//! of them; users are not.
 
 use std::sync::Arc;
 
@@ -7,6 +7,7 @@ use fonn_base::metrics::striped::Counters;
 use fonn_base::metrics::{Label as _, Metrics};
 
 use super::Authenticator;
+use super::tls::Tls;
 
 /// Tokens that are published by name; of further ones only their sum is.
 const NAMED_MAX: usize = 64;
@@ -109,5 +110,18 @@ pub fn register(metrics: &Metrics, users: Option<Arc<Authenticator>>) {
                 );
             }
         }
+    });
+}
+
+/// Publishes when the certificate in force expires.
+pub fn register_certificate(metrics: &Metrics, tls: Option<Arc<Tls>>) {
+    metrics.on_scrape(move |snapshot| {
+        let expiry = tls.as_ref().and_then(|tls| tls.expiry());
+        snapshot.gauge(
+            "fonn_tls_certificate_expiry_timestamp_seconds",
+            "Unix time at which the certificate of --tls-cert expires; 0 without one.",
+            &[],
+            expiry.map_or(0.0, |it| it.unix_ms() as f64 / 1000.0),
+        );
     });
 }

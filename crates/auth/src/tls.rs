@@ -6,6 +6,7 @@
 //! Connections that exist keep what they began with, as long as the certificate of the other end is
 //! good by what is in force ([`Standing`]).
 
+mod expiry;
 mod handshakes;
 mod link;
 mod standing;
@@ -32,6 +33,7 @@ use tokio::sync::watch;
 use self::handshakes::Handshakes;
 pub use self::link::{Link, Place};
 pub use self::standing::{Side, Standing, Watched};
+use crate::Expiry;
 
 /// The files that the flags name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +60,9 @@ pub struct CallerFiles {
 const CA: &str = "--tls-ca";
 const CLIENT_CA: &str = "--tls-client-ca";
 const CLIENT_CRL: &str = "--tls-client-crl";
+
+/// From so long before its end on, the operator is warned of a certificate: 14 days.
+const WARNING_MS: u64 = 14 * 24 * 60 * 60 * 1000;
 
 /// TLS that cannot be set up.
 #[derive(Debug, thiserror::Error)]
@@ -89,6 +94,8 @@ struct Loaded {
     /// For every peer; a certificate that is shown has to be good.
     server: Arc<ServerConfig>,
     members: Option<Members>,
+    /// When the own certificate expires, if that can be read.
+    expiry: Option<Expiry>,
 }
 
 /// How members know each other: by certificates of `--tls-client-ca`.
@@ -144,6 +151,32 @@ impl Tls {
         *self.loaded.write() = loaded;
         self.generation.send_modify(|generation| *generation += 1);
         Ok(())
+    }
+
+    /// When the own certificate expires; none if that cannot be read. Certificates of authorities
+    /// that the file has besides do not count.
+    #[must_use]
+    pub fn expiry(&self) -> Option<Expiry> {
+        self.loaded.read().expiry
+    }
+
+    /// What to tell the operator at `now_ms`, if the own certificate has expired or is in its last
+    /// 14 days.
+    #[must_use]
+    pub fn expiry_warning(&self, now_ms: u64) -> Option<String> {
+        let expiry = self.expiry()?;
+        let verb = if expiry.has_passed(now_ms) {
+            "expired"
+        } else if expiry.has_passed(now_ms.saturating_add(WARNING_MS)) {
+            "expires"
+        } else {
+            return None;
+        };
+        Some(format!(
+            "the certificate --tls-cert {} {verb} at {expiry}: put a renewed one in its place, which \
+             is read without a restart",
+            self.files.cert.display()
+        ))
     }
 
     /// What makes handshakes apart.
@@ -230,6 +263,8 @@ fn read(files: &TlsFiles) -> Result<Loaded, TlsError> {
         problem: error.to_string(),
     };
     let own = identity(&files.cert, &files.key, &provider)?;
+    let expiry = own.cert.first().and_then(|it| expiry::of(it, &provider));
+    let own = Arc::new(SingleCertAndKey::from(own));
     let crls = match &files.client_crl {
         Some(path) => revocations(path)?,
         None => Vec::new(),
@@ -248,6 +283,7 @@ fn read(files: &TlsFiles) -> Result<Loaded, TlsError> {
         return Ok(Loaded {
             server: server(WebPkiClientVerifier::no_client_auth())?,
             members: None,
+            expiry,
         });
     };
     let roots = Arc::new(authorities(CLIENT_CA, path)?);
@@ -268,6 +304,7 @@ fn read(files: &TlsFiles) -> Result<Loaded, TlsError> {
             clients,
             servers,
         }),
+        expiry,
     })
 }
 
@@ -310,7 +347,10 @@ pub fn caller(files: &CallerFiles) -> Result<Arc<ClientConfig>, TlsError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let roots = Arc::new(authorities(CA, &files.ca)?);
     let own = match &files.identity {
-        Some((cert, key)) => Some(identity(cert, key, &provider)?),
+        Some((cert, key)) => {
+            let own = identity(cert, key, &provider)?;
+            Some(Arc::new(SingleCertAndKey::from(own)))
+        }
         None => None,
     };
     let trust = Trust {
@@ -332,21 +372,20 @@ pub fn server_name(addr: &str) -> Option<ServerName<'static>> {
 }
 
 /// A certificate with its key.
-fn identity(
-    cert: &Path,
-    key: &Path,
-    provider: &CryptoProvider,
-) -> Result<Arc<SingleCertAndKey>, TlsError> {
+fn identity(cert: &Path, key: &Path, provider: &CryptoProvider) -> Result<CertifiedKey, TlsError> {
     let chain = certificates("--tls-cert", cert)?;
     let private = PrivateKeyDer::from_pem_file(key)
         .map_err(|error| file("--tls-key", key, &error, "a private key"))?;
-    let certified =
-        CertifiedKey::from_der(chain, private, provider).map_err(|error| TlsError::Mismatch {
-            cert: cert.to_owned(),
-            key: key.to_owned(),
-            problem: error.to_string(),
-        })?;
-    Ok(Arc::new(SingleCertAndKey::from(certified)))
+    CertifiedKey::from_der(chain, private, provider).map_err(|error| TlsError::Mismatch {
+        cert: cert.to_owned(),
+        key: key.to_owned(),
+        problem: match error {
+            rustls::Error::InconsistentKeys(_) => {
+                "the key does not belong to the certificate".to_owned()
+            }
+            error => error.to_string(),
+        },
+    })
 }
 
 /// The trusted authority, and where it was set.

@@ -150,7 +150,7 @@ pub(super) fn push_hex(text: &mut String, bytes: &[u8]) {
     }
 }
 
-/// The moment at which a token expires, in Unix milliseconds.
+/// The moment at which a token or a certificate expires, in Unix milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Expiry(u64);
 

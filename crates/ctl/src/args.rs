@@ -177,6 +177,7 @@ pub(super) struct GoCache {
         long,
         value_name = "ADDR",
         env = "FONN_SERVER",
+        value_parser = http_addr,
         default_value = "127.0.0.1:11290"
     )]
     pub server: AdminAddr,
@@ -413,8 +414,8 @@ pub(super) struct CreateToken {
     /// The namespace that it is for
     #[arg(long, value_name = "NAME")]
     pub namespace: String,
-    /// How long it lives, as in 90d; for ever if it is left out
-    #[arg(long, value_name = "DURATION")]
+    /// How long it lives, as in 90d, always with a unit; for ever if it is left out
+    #[arg(long, value_name = "DURATION", value_parser = span_with_unit)]
     pub ttl: Option<Span>,
     /// The users file that its entry is added to; it is made if it is not there
     #[arg(long, value_name = "FILE")]
@@ -503,6 +504,21 @@ impl FromStr for AdminAddr {
     }
 }
 
+/// The same, of an HTTP port.
+fn http_addr(text: &str) -> Result<AdminAddr, String> {
+    let addr = text.parse::<AdminAddr>();
+    addr.map_err(|error| error.replace("11280", "11290"))
+}
+
+/// A duration that says its unit: 90 may be meant as days, and would be seconds.
+fn span_with_unit(text: &str) -> Result<Span, String> {
+    let text = text.trim();
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(format!("expected a unit as well, as in {text}d or {text}s"));
+    }
+    text.parse::<Span>().map_err(|error| error.to_string())
+}
+
 /// `LEVEL=CODEC`; the node knows which there are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CodecSetting {
@@ -521,5 +537,24 @@ impl FromStr for CodecSetting {
             }),
             _ => Err("expected LEVEL=CODEC, as in fresh=zstd:3".to_owned()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_life_of_a_token_needs_a_unit() {
+        let of = |text: &str| {
+            let entry = ["--role", "read", "--namespace", "n", "--entry", "f"];
+            let create = ["fonnctl", "token", "create", "t", "--ttl", text];
+            Cli::try_parse_from([&create[..], &entry[..]].concat())
+        };
+        assert!(of("90d").is_ok() && of("90s").is_ok() && of("1500 ms").is_ok());
+        let error = of("90").unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        assert!(error.to_string().contains("as in 90d or 90s"), "{error}");
+        assert!(of("").is_err() && of("90x").is_err());
     }
 }

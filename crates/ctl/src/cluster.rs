@@ -4,7 +4,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use fonn_proto::grpc::v1::{
-    ClusterMember, ClusterStatus, DrainRequest, MapEntry, MembershipChangeResponse,
+    ClusterMember, ClusterStatus, DrainRequest, MapEntry, MemberState, MembershipChangeResponse,
     MembershipMapRequest, MembershipMapResponse, RemoveRequest, SetReplicasRequest,
     SetWeightRequest,
 };
@@ -152,6 +152,10 @@ pub(super) fn status_line(status: &ClusterStatus) -> String {
     if status.cluster.is_empty() {
         return format!("{} has not joined one yet", status.node);
     }
+    if status.state() == MemberState::Unspecified {
+        let (node, cluster, epoch) = (&status.node, &status.cluster, status.epoch);
+        return format!("{node} is no member of {cluster} by map {epoch}");
+    }
     let leader = match status.leader.as_str() {
         "" => "no leader: the map stays as it is".to_owned(),
         leader if leader == status.node => "it leads".to_owned(),
@@ -217,8 +221,6 @@ fn member_row(
 
 #[cfg(test)]
 mod tests {
-    use fonn_proto::grpc::v1::MemberState;
-
     use super::*;
 
     fn status() -> ClusterStatus {
@@ -293,6 +295,13 @@ c     down    no      default     100      0      0    0 %  c:11211  c:11290  0.
             ..status()
         };
         assert_eq!(status_line(&outside), "a has not joined one yet");
+        let removed = ClusterStatus {
+            state: MemberState::Unspecified.into(),
+            epoch: 7,
+            cluster: "ci".to_owned(),
+            ..status()
+        };
+        assert_eq!(status_line(&removed), "a is no member of ci by map 7");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use fonn_proto::grpc::v1::telemetry_client::TelemetryClient;
 use fonn_proto::grpc::v1::tools_client::ToolsClient;
 use fonn_proto::grpc::v1::users_client::UsersClient;
 use fonn_proto::grpc::v1::{MapEntry, MemberState, MembershipMapRequest, MembershipMapResponse};
-use rustls::ClientConfig;
+use rustls::{ClientConfig, InvalidMessage};
 use tonic::Code;
 
 use super::args::{AdminAddr, TlsArgs};
@@ -73,6 +73,15 @@ fn answering(entry: &MapEntry) -> Option<&str> {
     (member.state() != MemberState::Down).then_some(member.id.as_str())
 }
 
+/// Whether a handshake failed because the other end answered without TLS.
+fn is_plain(error: &std::io::Error) -> bool {
+    let cause = error
+        .get_ref()
+        .and_then(|it| it.downcast_ref::<rustls::Error>());
+    let no_record = rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType);
+    cause == Some(&no_record)
+}
+
 impl Connection {
     /// Connects; every call is that of `login`, and is for `member` if there is one.
     ///
@@ -102,6 +111,7 @@ impl Connection {
                     None => Ok(node),
                 }
             }
+            Err(ChannelError::Tls(error)) if is_plain(&error) => Err(CtlError::Plain { addr }),
             Err(ChannelError::Tls(error)) => Err(CtlError::Tls {
                 addr,
                 reason: error.to_string(),
@@ -294,5 +304,26 @@ impl Connection {
     ) -> Result<Option<T>, CtlError> {
         let message = stream.message().await;
         message.map_err(|status| CtlError::of(&status, &self.addr))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Error, ErrorKind};
+
+    use super::*;
+
+    #[test]
+    fn an_answer_without_tls_is_told_from_a_certificate_that_is_not_trusted() {
+        let of = |error: rustls::Error| Error::new(ErrorKind::InvalidData, error);
+        let plain = rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType);
+        assert!(is_plain(&of(plain)));
+        let stranger = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
+        assert!(!is_plain(&of(stranger)));
+        assert!(!is_plain(&ErrorKind::UnexpectedEof.into()));
+        let told = CtlError::Plain {
+            addr: "a:1".to_owned(),
+        };
+        assert!(told.to_string().contains("leave out --tls-ca"));
     }
 }

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use fonn_base::clock::Clock;
 use fonn_proto::grpc::v1::{
-    ClusterMember, DoctorRequest, Finding, Severity, StatusRequest, StatusResponse,
+    ClusterMember, DoctorRequest, Finding, MemberState, Severity, StatusRequest, StatusResponse,
 };
 use tokio::net::TcpStream;
 
 use super::Verdict;
+use super::cluster::status_line;
 use super::connection::Connection;
 use super::error::CtlError;
 use super::output::{Of, Output};
@@ -105,6 +106,9 @@ async fn examine(
         Some(_) => through_router(node.addr(), &status, took_ms),
     })?;
     findings.tell(readiness(&status))?;
+    if let Some(finding) = no_member(&status) {
+        findings.tell(finding)?;
+    }
     findings.tell(clock(status.now_ms, Clock::system().wall_ms(), took_ms))?;
     let admin_host = node.addr().rsplit_once(':').map_or("", |(host, _)| host);
     // A member may be on another machine than the router: what counts is where it says that clients
@@ -170,6 +174,21 @@ pub(super) fn readiness(status: &StatusResponse) -> Finding {
             "wait until its store is open, or look at its log; a draining node is about to end",
         ),
     }
+}
+
+/// A node that the others do not count as a member.
+fn no_member(status: &StatusResponse) -> Option<Finding> {
+    let cluster = status.cluster.as_ref()?;
+    let is_none = !cluster.cluster.is_empty() && cluster.state() == MemberState::Unspecified;
+    is_none.then(|| {
+        finding(
+            "cluster",
+            Severity::Failed,
+            status_line(cluster),
+            "if it was removed, stop it, or let it join again with an empty data directory; if it has just been started, \
+             wait until it is taken in",
+        )
+    })
 }
 
 pub(super) fn clock(node_ms: u64, local_ms: u64, took_ms: u64) -> Finding {
@@ -255,4 +274,34 @@ pub(super) fn render(finding: &Finding) -> String {
         text.push_str(&format!("         to cure it: {remedy}\n"));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use fonn_proto::grpc::v1::ClusterStatus;
+
+    use super::*;
+
+    #[test]
+    fn a_node_that_its_cluster_has_removed_is_a_failed_check() {
+        let of = |cluster: &str, state: MemberState| {
+            let cluster = ClusterStatus {
+                node: "a".to_owned(),
+                cluster: cluster.to_owned(),
+                state: state.into(),
+                ..ClusterStatus::default()
+            };
+            let status = StatusResponse {
+                cluster: Some(cluster),
+                ..StatusResponse::default()
+            };
+            no_member(&status)
+        };
+        let removed = of("ci", MemberState::Unspecified).unwrap();
+        assert_eq!(removed.severity(), Severity::Failed);
+        assert!(removed.message.contains("no member of ci"));
+        assert_eq!(of("ci", MemberState::Active), None);
+        assert_eq!(of("", MemberState::Unspecified), None);
+        assert_eq!(no_member(&StatusResponse::default()), None);
+    }
 }

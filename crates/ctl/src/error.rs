@@ -39,6 +39,14 @@ pub(super) enum CtlError {
         /// Why.
         reason: String,
     },
+    /// What answers is not under TLS.
+    #[error(
+        "{addr} speaks no TLS: name another port with --admin, or leave out --tls-ca (FONN_TLS_CA) if the node has no certificate"
+    )]
+    Plain {
+        /// Where.
+        addr: String,
+    },
     /// No answer in time.
     #[error("{addr} did not answer within {secs} s; the node may be overloaded or stopped")]
     Late {
@@ -62,7 +70,7 @@ pub(super) enum CtlError {
     /// A signal came before the end.
     #[error("{0} ended the command")]
     Stopped(&'static str),
-    /// The input cannot be used.
+    /// Flags, files or passwords that cannot be used.
     #[error("{0}")]
     Input(String),
 }
@@ -77,7 +85,7 @@ impl CtlError {
             || (status.code() == Code::Unknown && !status.metadata().contains_key("grpc-status"));
         match status.code() {
             Code::Unimplemented => Self::Refused(format!(
-                "the node at {addr} is older than this fonnctl: it does not know this command ({text})"
+                "{addr} does not know this command ({text}): it is no admin port, or the node is older than this fonnctl"
             )),
             _ if foreign || text.is_empty() => Self::Foreign {
                 addr: addr.to_owned(),
@@ -93,8 +101,44 @@ impl CtlError {
         }
     }
 
+    /// What the process ends with.
+    pub(super) const fn exit_code(&self) -> u8 {
+        match self {
+            Self::Input(_) => 2,
+            Self::Denied(_) => 3,
+            // As shells say it of an interrupt.
+            Self::Stopped(_) => 130,
+            _ => 1,
+        }
+    }
+
     /// Whether the same may succeed in a moment.
     pub(super) const fn is_passing(&self) -> bool {
         matches!(self, Self::NotNow(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_exit_code_tells_wrong_usage_from_a_failed_call() {
+        for (error, code) in [
+            (CtlError::Input("--user is missing".to_owned()), 2),
+            (CtlError::Refused("no".to_owned()), 1),
+            (CtlError::Denied("no".to_owned()), 3),
+            (CtlError::Stopped("SIGINT"), 130),
+        ] {
+            assert_eq!(error.exit_code(), code, "{error}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_command_may_be_of_another_port() {
+        let text = CtlError::of(&Status::unimplemented("no service"), "a:1").to_string();
+        assert!(
+            text.starts_with("a:1 does not know this command (no service): it is no admin port")
+        );
     }
 }

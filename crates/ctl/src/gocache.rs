@@ -5,7 +5,7 @@ use std::fmt;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 
-use fonn_gocache::{Options, Server, Summary};
+use fonn_gocache::{Failed, Options, Server, Summary};
 
 use super::Verdict;
 use super::args::{GoCache, TlsArgs};
@@ -14,7 +14,10 @@ use super::error::CtlError;
 use super::password::read_secret;
 
 /// What the server says to a caller that it does not know.
-const UNAUTHORIZED: u64 = 401;
+const UNAUTHORIZED: Failed = Failed::Refused(401);
+
+/// What it says to one that it knows, and that may not do this.
+const FORBIDDEN: Failed = Failed::Refused(403);
 
 /// Serves the go command on standard input and output. The end of the helper would end the build,
 /// so it goes on without what cannot be used, and says so once on standard error.
@@ -26,9 +29,10 @@ pub(super) async fn run(args: GoCache, tls: &TlsArgs) -> Result<Verdict, CtlErro
     if dir.is_none() {
         warn("there is no home directory: name a directory with --dir");
     }
-    let server = server(&args, tls).inspect_err(|error| warn(error));
+    let server = server(&args, tls).inspect_err(|error| warn(error)).ok();
+    let has_token = server.as_ref().is_some_and(|it| it.token.is_some());
     let options = Options {
-        server: server.ok(),
+        server,
         dir,
         budget: args.dir_budget.bytes(),
         upload_wait: args.upload_wait.get(),
@@ -37,12 +41,9 @@ pub(super) async fn run(args: GoCache, tls: &TlsArgs) -> Result<Verdict, CtlErro
     let summary = served.map_err(CtlError::Output)?;
     let mut stderr = io::stderr();
     // The build goes on if standard error is closed.
-    if summary.refused == UNAUTHORIZED {
-        let _ = writeln!(
-            stderr,
-            "fonnctl gocache: {} refuses the token; the build ran without it",
-            args.server.addr
-        );
+    if let Some(trouble) = trouble(&summary, has_token) {
+        let addr = &args.server.addr;
+        let _ = writeln!(stderr, "fonnctl gocache: {addr} {trouble}");
     }
     if args.stats {
         let _ = writeln!(stderr, "{}", told(&summary));
@@ -77,6 +78,36 @@ fn warn(what: impl fmt::Display) {
     );
 }
 
+/// What the server did not do, if requests to it failed.
+fn trouble(summary: &Summary, has_token: bool) -> Option<String> {
+    let (read, upload) = (summary.failed_read, summary.failed_upload);
+    if read == Some(UNAUTHORIZED) || upload == Some(UNAUTHORIZED) {
+        return Some(match has_token {
+            true => "refuses the token; the build ran without it".to_owned(),
+            false => {
+                "wants a token: FONN_TOKEN or --token-file; the build ran without it".to_owned()
+            }
+        });
+    }
+    if (read, upload, summary.uploads) == (None, Some(FORBIDDEN), 0) {
+        return Some(
+            "took no output (403): the token may only read, or the namespace is write-once"
+                .to_owned(),
+        );
+    }
+    let last = match read.or(upload)? {
+        Failed::Refused(status) => format!("was refused with status {status}"),
+        Failed::Away => "had no answer of a cache".to_owned(),
+    };
+    // A server that served something is the right one.
+    let advice = match summary.hits_there + summary.uploads {
+        0 => "; is --server the --http-listen of a node or router?",
+        _ => "",
+    };
+    let failures = summary.failures;
+    Some(format!("failed {failures} times; a request {last}{advice}"))
+}
+
 /// The summary for people.
 fn told(summary: &Summary) -> String {
     let hits = summary.hits_here + summary.hits_there;
@@ -107,11 +138,43 @@ mod tests {
             puts: 5,
             uploads: 6,
             failures: 7,
-            refused: 0,
+            ..Summary::default()
         };
         assert_eq!(
             told(&summary),
             "fonnctl gocache: 5 hits (2 from the directory), 4 misses, 5 stored (6 sent), 7 failures"
         );
+    }
+
+    #[test]
+    fn a_server_that_fails_is_told_with_the_likely_cause() {
+        let of = |failed_read, failed_upload, uploads, has_token| {
+            let summary = Summary {
+                failures: 3,
+                failed_read,
+                failed_upload,
+                uploads,
+                ..Summary::default()
+            };
+            trouble(&summary, has_token).unwrap_or_default()
+        };
+        let (away, no_way) = (Some(Failed::Away), Some(Failed::Refused(400)));
+        assert_eq!(of(None, None, 0, true), "");
+        let refused = of(Some(UNAUTHORIZED), None, 0, true);
+        assert!(refused.starts_with("refuses the token"), "{refused}");
+        let bare = of(None, Some(UNAUTHORIZED), 0, false);
+        assert!(bare.starts_with("wants a token: FONN_TOKEN"), "{bare}");
+        let reader = of(None, Some(FORBIDDEN), 0, true);
+        assert!(reader.starts_with("took no output (403)"), "{reader}");
+        assert_eq!(
+            of(away, away, 0, true),
+            "failed 3 times; a request had no answer of a cache; is --server the --http-listen of a node or router?"
+        );
+        assert_eq!(
+            of(no_way, None, 1, false),
+            "failed 3 times; a request was refused with status 400"
+        );
+        let other = of(Some(FORBIDDEN), Some(FORBIDDEN), 0, true);
+        assert!(other.contains("status 403; is --server"), "{other}");
     }
 }

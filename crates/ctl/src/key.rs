@@ -156,6 +156,12 @@ fn words(state: State) -> &'static str {
     }
 }
 
+/// When a copy was written. Versions may be ahead of the clock (ADR 0038), and none is of the
+/// future.
+fn written(version: u64, now_ms: u64) -> String {
+    relative((version >> VERSION_COUNTER_BITS).min(now_ms), now_ms)
+}
+
 pub(super) fn render(answer: &KeyResponse) -> String {
     let owners = match answer.owners.as_slice() {
         [] => String::new(),
@@ -180,7 +186,7 @@ pub(super) fn render(answer: &KeyResponse) -> String {
         table.row([
             tier.map_or_else(|_| copy.tier.to_string(), Tier::name),
             format!("{}{dirty}", words(state(copy, answer))),
-            relative(copy.version >> VERSION_COUNTER_BITS, answer.now_ms),
+            written(copy.version, answer.now_ms),
             printable(&copy.writer),
             match copy.expires_at_ms {
                 0 => "never".to_owned(),
@@ -194,4 +200,17 @@ pub(super) fn render(answer: &KeyResponse) -> String {
         ]);
     }
     owners + &table.render()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_ahead_of_the_clock_was_written_now() {
+        let version = |ms: u64| ms << VERSION_COUNTER_BITS;
+        assert_eq!(written(version(5000), 7000), "2 s ago");
+        assert_eq!(written(version(7000), 7000), "now");
+        assert_eq!(written(version(127_000), 7000), "now");
+    }
 }

@@ -3,8 +3,9 @@
 //! Each command is a file: it calls one or two methods, and a pure function turns the answer into
 //! text. With `--json` the answer itself goes out, one object a line.
 //!
-//! Exit codes: 0 fine; 1 what was checked is bad, or the call failed; 2 wrong usage; 3 the node
-//! wants a login, or the user may not do that; 130 a signal ended it.
+//! Exit codes: 0 fine; 1 what was checked is bad, or the call failed; 2 wrong usage, or a file or
+//! password that cannot be used; 3 the node wants a login, or the user may not do that; 130 a
+//! signal ended it.
 
 mod args;
 mod cluster;
@@ -48,12 +49,6 @@ use self::connection::Connection;
 use self::error::CtlError;
 use self::output::Output;
 
-/// The node does not know the caller, or the caller may not do that.
-const EXIT_DENIED: u8 = 3;
-
-/// A signal ended the command, as shells say it of an interrupt.
-const EXIT_STOPPED: u8 = 130;
-
 /// What a command found, where it could do its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
@@ -64,7 +59,7 @@ enum Verdict {
 /// Runs the command; the whole of `main`.
 #[must_use]
 pub fn main() -> ExitCode {
-    // Wrong usage ends here, with 2.
+    // A command line that cannot be parsed ends here, with 2.
     let cli = Cli::parse();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -88,11 +83,7 @@ pub fn main() -> ExitCode {
         Err(error) => {
             // There is no other place to report it when standard error is closed.
             let _ = writeln!(std::io::stderr(), "error: {error}");
-            ExitCode::from(match error {
-                CtlError::Denied(_) => EXIT_DENIED,
-                CtlError::Stopped(_) => EXIT_STOPPED,
-                _ => 1,
-            })
+            ExitCode::from(error.exit_code())
         }
     }
 }
@@ -101,7 +92,7 @@ pub fn main() -> ExitCode {
 /// is dropped then.
 async fn until_stopped(cli: Cli) -> Result<Verdict, CtlError> {
     let mut signals = StopSignals::install()
-        .map_err(|error| CtlError::Input(format!("cannot catch signals: {error}")))?;
+        .map_err(|error| CtlError::NotNow(format!("cannot catch signals: {error}")))?;
     tokio::select! {
         // A command may have its own end for a signal.
         biased;

@@ -78,7 +78,7 @@ pub(super) fn hash_password(password: &[u8]) -> Result<String, CtlError> {
     check_password(password, "standard input")?;
     match Argon2::default().hash_password(password) {
         Ok(hash) => Ok(hash.to_string()),
-        Err(error) => Err(CtlError::Input(format!(
+        Err(error) => Err(CtlError::NotNow(format!(
             "cannot hash the password: {error}"
         ))),
     }

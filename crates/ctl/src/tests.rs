@@ -520,6 +520,14 @@ fn the_command_line_is_sound_and_addresses_are_checked() {
     for bad in ["", "ram", "=lz4", "ram="] {
         assert!(bad.parse::<CodecSetting>().is_err(), "{bad}");
     }
+    for (args, port) in [
+        (["--admin", "a", "status"], "11280"),
+        (["gocache", "--server", "a"], "11290"),
+    ] {
+        let error = Cli::try_parse_from([&["fonnctl"][..], &args[..]].concat());
+        let text = error.unwrap_err().to_string();
+        assert!(text.contains(&format!("as in 127.0.0.1:{port}")), "{text}");
+    }
     let without_yes = Cli::try_parse_from(["fonnctl", "flush", "default"]);
     assert_eq!(without_yes.unwrap_err().exit_code(), 2);
     let cli = Cli::try_parse_from(["fonnctl", "cold", "ls", "--admin", "a:1", "--json"]).unwrap();

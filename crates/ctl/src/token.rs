@@ -56,7 +56,7 @@ struct Revoked<'r> {
 /// Makes a token, adds its entry to the file, and shows its secret.
 pub(super) fn create(args: &CreateToken, output: &Output) -> Result<Verdict, CtlError> {
     let secret = TokenSecret::generate()
-        .ok_or_else(|| CtlError::Input("the system gives no random bytes".to_owned()))?;
+        .ok_or_else(|| CtlError::NotNow("the system gives no random bytes".to_owned()))?;
     let expiry = args
         .ttl
         .map(|ttl| expiry(Clock::system().wall_ms(), u128::from(ttl.as_millis())));

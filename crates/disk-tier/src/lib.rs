@@ -224,6 +224,14 @@ impl DiskTier {
         shared.forget(forgotten);
         if let Ok(free) = directory::free_bytes(&shared.options.dir) {
             shared.set_free(free);
+            let (budget, room) = (shared.options.budget_bytes, shared.kept_bytes() + free);
+            if budget > room {
+                tracing::warn!(
+                    budget,
+                    room,
+                    "--disk-budget is more than the file system of --data-dir has room for: lower it, or free space"
+                );
+            }
         }
         let mut next_id = opened.next_id;
         if !opened.writable {

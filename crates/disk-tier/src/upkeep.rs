@@ -43,6 +43,9 @@ const REST_BYTES_MIN: u64 = 1 << 20;
 /// How long after a failed attempt to make a generation the next one follows.
 const SPARE_RETRY: Duration = Duration::from_secs(1);
 
+/// How often it warns of a file system that stays full.
+const FULL_WARNING_INTERVAL: Duration = Duration::from_secs(60);
+
 /// Body of the upkeep thread.
 pub(crate) fn run(shared: &Shared) {
     let mut upkeep = Upkeep {
@@ -55,6 +58,7 @@ pub(crate) fn run(shared: &Shared) {
         device: Device::default(),
         writer_wanted: Duration::ZERO,
         asked_at: 0,
+        full_warning: FullWarning::default(),
     };
     while !shared.is_closing() {
         upkeep.tick();
@@ -172,6 +176,23 @@ struct Upkeep<'a> {
     writer_wanted: Duration,
     /// Bytes that had been written when room was last asked for.
     asked_at: u64,
+    full_warning: FullWarning,
+}
+
+/// When it last warned of a full file system.
+#[derive(Default)]
+struct FullWarning(Option<Instant>);
+
+impl FullWarning {
+    /// Whether to warn now.
+    fn is_due(&mut self, is_full: bool, now: Instant) -> bool {
+        let is_recent = |at: Instant| now.duration_since(at) < FULL_WARNING_INTERVAL;
+        let is_due = is_full && !self.0.is_some_and(is_recent);
+        if is_due {
+            self.0 = Some(now);
+        }
+        is_due
+    }
 }
 
 impl Upkeep<'_> {
@@ -186,9 +207,18 @@ impl Upkeep<'_> {
         self.bury();
     }
 
-    fn look_at_free_space(&self) {
-        if let Ok(free) = free_bytes(&self.shared.options.dir) {
-            self.shared.set_free(free);
+    fn look_at_free_space(&mut self) {
+        let Ok(free) = free_bytes(&self.shared.options.dir) else {
+            return;
+        };
+        self.shared.set_free(free);
+        let is_full = self.shared.is_disk_full();
+        if self.full_warning.is_due(is_full, Instant::now()) {
+            warn!(
+                free,
+                "the file system of --data-dir is full: values are refused until there is room; free some, or lower \
+                 --disk-budget"
+            );
         }
     }
 
@@ -462,5 +492,23 @@ impl Upkeep<'_> {
             }
         }
         self.shared.put_back_buried(still_read);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_file_system_is_warned_of_once_a_minute() {
+        let start = Instant::now();
+        let mut warning = FullWarning::default();
+        let mut is_due = |is_full, secs| warning.is_due(is_full, start + Duration::from_secs(secs));
+        assert!(!is_due(false, 0));
+        assert!(is_due(true, 1));
+        assert!(!is_due(true, 60));
+        assert!(!is_due(false, 61));
+        assert!(is_due(true, 62));
+        assert!(!is_due(true, 63));
     }
 }

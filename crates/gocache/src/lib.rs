@@ -13,6 +13,6 @@ mod record;
 mod remote;
 mod session;
 
-pub use fonn_http_client::{Server, ServerError};
+pub use fonn_http_client::{Failed, Server, ServerError};
 pub use local::StoreError;
 pub use session::{Options, Summary, Warning, run};

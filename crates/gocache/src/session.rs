@@ -28,6 +28,13 @@ const REQUESTS_MAX: usize = 64;
 /// Outputs that are on their way to the server or wait for it. Further ones are not sent.
 const UPLOADS_MAX: usize = 256;
 
+/// After so many refused uploads, if none was taken, the rest is not sent: the token may only read.
+/// One refusal tells less, as an entry of a write-once namespace stays as it is.
+const REFUSED_UPLOADS_MAX: u64 = 8;
+
+/// The server knows the caller, and does not take what it sent.
+const FORBIDDEN: u16 = 403;
+
 /// Uploads at a time.
 const UPLOADS_AT_A_TIME: usize = 8;
 
@@ -73,16 +80,31 @@ pub struct Summary {
     pub uploads: u64,
     /// Requests to the server that failed, and outputs that were not sent because too many waited.
     pub failures: u64,
-    /// The last status by which the server refused a request; 0 if there was none.
-    pub refused: u64,
+    /// Why the last read failed, of those that did.
+    pub failed_read: Option<Failed>,
+    /// Why the last upload failed, of those that did.
+    pub failed_upload: Option<Failed>,
+    /// Outputs that the server refused to take from this caller.
+    pub refused_uploads: u64,
 }
 
 impl Summary {
-    fn failed(&mut self, failed: Failed) {
+    fn read_failed(&mut self, failed: Failed) {
         self.failures += 1;
-        if let Failed::Refused(status) = failed {
-            self.refused = status.into();
+        self.failed_read = Some(failed);
+    }
+
+    fn upload_failed(&mut self, failed: Failed) {
+        self.failures += 1;
+        self.failed_upload = Some(failed);
+        if failed == Failed::Refused(FORBIDDEN) {
+            self.refused_uploads += 1;
         }
+    }
+
+    /// Whether further uploads are of no use.
+    fn is_read_only(&self) -> bool {
+        self.uploads == 0 && self.refused_uploads >= REFUSED_UPLOADS_MAX
     }
 }
 
@@ -309,8 +331,10 @@ impl Session {
                         Err(error) => refusal(id, &error.to_string()),
                     };
                     let _ = answers.send(line).await;
+                    let is_of_use = !self.summary.lock().is_read_only();
                     if let Ok(kept) = kept
                         && self.remote.is_some()
+                        && is_of_use
                     {
                         // A wait for room would hold up all requests of the build.
                         if uploads.len() < UPLOADS_MAX {
@@ -380,7 +404,7 @@ impl Session {
         match remote.get(action, file.into()).await {
             Ok(found) => self.keep(action.to_vec(), found?, temp).await.ok(),
             Err(failed) => {
-                self.summary.lock().failed(failed);
+                self.summary.lock().read_failed(failed);
                 None
             }
         }
@@ -393,11 +417,14 @@ impl Session {
         let Ok(_permit) = self.uploads_at_a_time.acquire().await else {
             return;
         };
+        if self.summary.lock().is_read_only() {
+            return;
+        }
         let sent = remote.put(action, &kept.record, &kept.path).await;
         let mut summary = self.summary.lock();
         match sent {
             Ok(()) => summary.uploads += 1,
-            Err(failed) => summary.failed(failed),
+            Err(failed) => summary.upload_failed(failed),
         }
     }
 }

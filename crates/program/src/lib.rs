@@ -90,6 +90,7 @@ fn prepare(
     };
     // The files were read before there was a log.
     common.security.warn_of_no_logins(&security);
+    security::SecurityConfig::warn_of_expiry(&security);
     Ok(Prepared {
         security,
         files,

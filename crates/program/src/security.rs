@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use fonn_auth::tls::{Tls, TlsError, TlsFiles};
 use fonn_auth::{Authenticator, Directory, Security, UsersError};
+use fonn_base::clock::Clock;
 use fonn_base::config::{ConfigError, FileWatch};
 use fonn_server::ListenAddr;
 
@@ -216,7 +217,11 @@ impl SecurityConfig {
             Ok(())
         });
         let tls = security.tls.as_ref();
-        let certificates = tls.map(|tls| tls.reload().map_err(SecurityError::from));
+        let certificates = tls.map(|tls| -> Result<(), SecurityError> {
+            tls.reload()?;
+            Self::warn_of_expiry(security);
+            Ok(())
+        });
         let outcomes = [("users", users), ("certificates", certificates)];
         let outcomes = outcomes
             .into_iter()
@@ -232,6 +237,15 @@ impl SecurityConfig {
             }
         });
         told.collect()
+    }
+
+    /// Warns of a certificate that has expired or soon will.
+    pub(crate) fn warn_of_expiry(security: &Security) {
+        let now_ms = Clock::system().wall_ms();
+        let tls = security.tls.as_ref();
+        if let Some(warning) = tls.and_then(|tls| tls.expiry_warning(now_ms)) {
+            tracing::warn!("{warning}");
+        }
     }
 
     /// Warns of a users file by which no client can log in.

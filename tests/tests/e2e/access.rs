@@ -122,7 +122,7 @@ fn fonnctl_logs_in_and_each_role_may_do_what_it_may() -> Result<()> {
     fine(&with_input(&admin, &by_stdin, &format!("{PASSWORD}\n"))?)?;
     // Without any it says where one may come from, and asks no server.
     let none = guarded.ctl(&[], &["status", "--user", "dev"])?;
-    ensure!(none.status.code() == Some(1), "{none:?}");
+    ensure!(none.status.code() == Some(2), "{none:?}");
     ensure!(String::from_utf8(none.stderr)?.contains("FONN_PASSWORD"));
     Ok(())
 }

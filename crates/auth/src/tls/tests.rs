@@ -159,7 +159,10 @@ fn what_is_wrong_with_the_files_is_said_with_flag_and_file() {
     );
     says(with(&|f| f.cert = empty.clone()), "no certificate in it");
     says(with(&|f| f.key = empty.clone()), "--tls-key");
-    says(with(&|f| f.key = other.key.clone()), "with --tls-key");
+    says(
+        with(&|f| f.key = other.key.clone()),
+        "b.test-2200-key.pem: the key does not belong to the certificate",
+    );
     says(
         with(&|f| f.client_ca = Some(empty.clone())),
         "--tls-client-ca",

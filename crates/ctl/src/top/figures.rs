@@ -14,6 +14,29 @@ const SAMPLES_MAX: usize = 32;
 /// Tiers in the order in which they are asked.
 pub(super) const TIERS: [&str; 3] = ["ram", "disk", "cold"];
 
+/// Connections of clients to a node or router, by port.
+const CONNECTIONS: [&str; 3] = [
+    "fonn_connections",
+    "fonn_router_connections",
+    "fonn_http_connections",
+];
+
+/// Bytes from clients of memcached and Redis, over HTTP, and over gRPC.
+const RECEIVED: [&str; 4] = [
+    "fonn_received_bytes_total",
+    "fonn_router_received_bytes_total",
+    "fonn_http_received_bytes_total",
+    "fonn_reapi_received_bytes_total",
+];
+
+/// Bytes to these.
+const SENT: [&str; 4] = [
+    "fonn_sent_bytes_total",
+    "fonn_router_sent_bytes_total",
+    "fonn_http_sent_bytes_total",
+    "fonn_reapi_sent_bytes_total",
+];
+
 type Labels = BTreeMap<String, String>;
 
 /// The series of a process, and their last values.
@@ -184,6 +207,28 @@ impl Figures {
         None
     }
 
+    /// Connections of clients, over HTTP too.
+    pub(super) fn connections(&self) -> Option<f64> {
+        let counts = CONNECTIONS.into_iter().filter_map(|name| self.now(name));
+        counts.reduce(|sum, count| sum + count)
+    }
+
+    /// Bytes a second from clients, over HTTP and gRPC too.
+    pub(super) fn received_bytes_per_second(&self) -> f64 {
+        RECEIVED.into_iter().map(|name| self.rate(name)).sum()
+    }
+
+    /// Bytes a second to clients, over HTTP and gRPC too.
+    pub(super) fn sent_bytes_per_second(&self) -> f64 {
+        SENT.into_iter().map(|name| self.rate(name)).sum()
+    }
+
+    /// How much a counter grows in a second.
+    pub(super) fn rate(&self, name: &str) -> f64 {
+        self.before()
+            .map_or(0.0, |(_, seconds)| self.growth(name, None) / seconds)
+    }
+
     /// What the process did lately.
     pub(super) fn lately(&self) -> Lately {
         let seconds = self.before().map_or(0.0, |(_, seconds)| seconds);
@@ -212,8 +257,8 @@ impl Figures {
                     (it, rate)
                 })
                 .collect(),
-            received_bytes_per_second: rate("fonn_received_bytes_total", None),
-            sent_bytes_per_second: rate("fonn_sent_bytes_total", None),
+            received_bytes_per_second: self.received_bytes_per_second(),
+            sent_bytes_per_second: self.sent_bytes_per_second(),
             latency_p50_seconds: self.quantile(0.5, "fonn_request_duration_seconds"),
             latency_p99_seconds: self.quantile(0.99, "fonn_request_duration_seconds"),
             tiers: TIERS
@@ -229,7 +274,7 @@ impl Figures {
                     })
                 })
                 .collect(),
-            connections: self.now("fonn_connections"),
+            connections: self.connections(),
             refusals_per_second: rate("fonn_refusals_total", None),
             gets_per_second: if seconds > 0.0 { gets / seconds } else { 0.0 },
             unspilled_bytes: self.now("fonn_cold_unspilled_bytes"),
@@ -334,6 +379,40 @@ mod tests {
         };
         figures.add(&again);
         assert!(!figures.are_enough());
+    }
+
+    #[test]
+    fn clients_over_http_and_grpc_count() {
+        let mut figures = Figures::default();
+        let dialect = |id, name, value| series(id, name, &[("dialect", value)]);
+        let all = vec![
+            series(1, "fonn_connections", &[]),
+            series(2, "fonn_http_connections", &[]),
+            series(3, "fonn_sent_bytes_total", &[]),
+            dialect(4, "fonn_http_sent_bytes_total", "generic"),
+            dialect(5, "fonn_http_sent_bytes_total", "nx"),
+            series(6, "fonn_reapi_sent_bytes_total", &[]),
+            series(7, "fonn_router_sent_bytes_total", &[]),
+            dialect(8, "fonn_http_received_bytes_total", "nx"),
+        ];
+        let first: Vec<_> = (1..=8).map(|id| (id, 0.0)).collect();
+        figures.add(&message(all, vec![sample(1000, &first)]));
+        let next = [
+            (1, 1.0),
+            (2, 2.0),
+            (3, 10.0),
+            (4, 20.0),
+            (5, 40.0),
+            (6, 80.0),
+            (7, 160.0),
+            (8, 6.0),
+        ];
+        figures.add(&message(vec![], vec![sample(3000, &next)]));
+        let lately = figures.lately();
+        assert_eq!(lately.connections, Some(3.0));
+        assert_eq!(lately.sent_bytes_per_second, 155.0);
+        assert_eq!(lately.received_bytes_per_second, 3.0);
+        assert_eq!(Figures::default().connections(), None);
     }
 
     #[test]

@@ -204,14 +204,12 @@ impl Together {
     /// What the router itself did lately.
     pub(super) fn own(&self) -> OfRouter {
         let figures = &self.own;
-        let seconds = figures.before().map(|(_, seconds)| seconds);
-        let rate = |name| seconds.map_or(0.0, |seconds| figures.growth(name, None) / seconds);
         let latency = |quantile| figures.quantile(quantile, "fonn_router_request_duration_seconds");
         OfRouter {
-            connections: figures.now("fonn_router_connections"),
-            requests_per_second: rate("fonn_router_request_duration_seconds_count"),
-            received_bytes_per_second: rate("fonn_router_received_bytes_total"),
-            sent_bytes_per_second: rate("fonn_router_sent_bytes_total"),
+            connections: figures.connections(),
+            requests_per_second: figures.rate("fonn_router_request_duration_seconds_count"),
+            received_bytes_per_second: figures.received_bytes_per_second(),
+            sent_bytes_per_second: figures.sent_bytes_per_second(),
             latency_p50_seconds: latency(0.5),
             latency_p99_seconds: latency(0.99),
         }

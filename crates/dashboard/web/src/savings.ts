@@ -1,6 +1,7 @@
 // What the cache saves, as an estimate whose assumptions are shown and can be changed.
 
 import type { Figures } from "./figures.js";
+import { sentBytes } from "./traffic.js";
 
 export interface Assumptions {
   /** Compiler time that a hit saves. */
@@ -34,7 +35,7 @@ export function savings(figures: Figures, assumptions: Assumptions): Savings | n
   return {
     hits,
     compileSeconds: hits * assumptions.secondsPerHit,
-    servedBytes: figures.now("fonn_sent_bytes_total") ?? 0,
+    servedBytes: sentBytes(figures) ?? 0,
     readsDollars: local * assumptions.dollarsPerRead,
     spentDollars: figures.now("fonn_cold_store_cost_dollars_total"),
   };

@@ -147,6 +147,13 @@ test("savings follow the assumption", () => {
   assert.ok(Math.abs((saved?.readsDollars ?? 0) - 0.9) < 1e-9);
   assert.equal(saved?.spentDollars, null);
   assert.equal(load({ getItem: () => "3.5" }).secondsPerHit, 3.5);
+  const sent = {
+    fonn_sent_bytes_total: [0, 1],
+    "fonn_http_sent_bytes_total{dialect=generic}": [0, 20],
+    "fonn_http_sent_bytes_total{dialect=nx}": [0, 300],
+    fonn_reapi_sent_bytes_total: [0, 4000],
+  } satisfies Record<string, [number, number]>;
+  assert.equal(savings(figures({ ...GETS, ...sent }), DEFAULTS)?.servedBytes, 4321);
   for (const rubbish of ["", " x", "-1", "1e9", "NaN"]) {
     assert.equal(load({ getItem: () => rubbish }).secondsPerHit, DEFAULTS.secondsPerHit, rubbish);
   }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io::Cursor;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
@@ -25,6 +25,8 @@ use super::*;
 struct Fake {
     values: Mutex<HashMap<String, Bytes>>,
     requests: AtomicUsize,
+    /// Whether the token may only read.
+    is_read_only: AtomicBool,
     /// Where reads wait for each other.
     meeting: Mutex<Option<Arc<Barrier>>>,
 }
@@ -75,6 +77,9 @@ impl Fake {
         let path = request.uri().path().to_owned();
         let (status, body) = match *request.method() {
             _ if !is_known => (StatusCode::UNAUTHORIZED, Bytes::new()),
+            Method::PUT if self.is_read_only.load(Ordering::Relaxed) => {
+                (StatusCode::FORBIDDEN, Bytes::new())
+            }
             Method::PUT => {
                 let value = request.into_body().collect().await.unwrap().to_bytes();
                 self.values.lock().insert(path, value);
@@ -247,8 +252,8 @@ async fn a_server_that_refuses_or_is_away_costs_hits_and_no_build() {
     };
     let (summary, answers) = play(dir.path(), refusing, PUT).await;
     assert_eq!(
-        (summary.puts, summary.uploads, summary.refused),
-        (2, 0, 401)
+        (summary.puts, summary.uploads, summary.failed_upload),
+        (2, 0, Some(Failed::Refused(401)))
     );
     assert_eq!(read(&answers[&1]), b"hello");
 
@@ -258,9 +263,30 @@ async fn a_server_that_refuses_or_is_away_costs_hits_and_no_build() {
     let empty = tempfile::tempdir().unwrap();
     let (summary, answers) = play(empty.path(), server(&addr), GET).await;
     assert_eq!((summary.misses, summary.failures), (3, 3));
+    assert_eq!(summary.failed_read, Some(Failed::Away));
     assert_eq!(answers[&1]["Miss"], true);
     let (summary, _) = play(dir.path(), server(&addr), GET).await;
     assert_eq!((summary.hits_here, summary.misses), (2, 1));
+}
+
+#[tokio::test]
+async fn a_reader_sends_no_more_after_some_refused_uploads() {
+    let fake = Arc::new(Fake::default());
+    let addr = Arc::clone(&fake).serve().await;
+    let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    play(here.path(), server(&addr), PUT).await;
+    fake.is_read_only.store(true, Ordering::Relaxed);
+    let store = Store::open(there.path(), 1 << 20).unwrap();
+    let session = session(Some(store), server(&addr));
+    let kept = session.get(&[1, 2]).await.unwrap();
+    let before = fake.requests() as u64;
+    for _ in 0..2 * REFUSED_UPLOADS_MAX {
+        session.upload(&[9], &kept).await;
+    }
+    let summary = *session.summary.lock();
+    assert_eq!(fake.requests() as u64, before + REFUSED_UPLOADS_MAX);
+    assert_eq!(summary.refused_uploads, REFUSED_UPLOADS_MAX);
+    assert_eq!((summary.uploads, summary.failed_read), (0, None));
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ import { h, setText } from "../dom.js";
 import { bytes, count, duration, hours, latency, percent, perSecond, UNKNOWN } from "../format.js";
 import { hitRatio } from "../health.js";
 import { savings } from "../savings.js";
+import { receivedRate, sentRate } from "../traffic.js";
 import { LATELY_MS, NOW_MS, type Panel, type View } from "../view.js";
 
 const NAMES: Record<string, string> = { ram: "RAM", disk: "disk", cold: "bucket" };
@@ -54,11 +55,11 @@ export class Headline implements Panel {
     this.latency.set(
       latency(slowest),
       slowest === null
-        ? "no client asked here lately"
+        ? "no memcached or Redis client asked lately"
         : `median ${latency(quantile(0.5))}, 99.9th ${latency(quantile(0.999))}`,
     );
-    const out = figures.rate("fonn_sent_bytes_total", {}, NOW_MS);
-    const into = figures.rate("fonn_received_bytes_total", {}, NOW_MS);
+    const out = sentRate(figures, NOW_MS);
+    const into = receivedRate(figures, NOW_MS);
     this.traffic.set(
       perSecond(figures.rate("fonn_commands_total", {}, NOW_MS)),
       `${bytes(out)}/s out, ${bytes(into)}/s in`,

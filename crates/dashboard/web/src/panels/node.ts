@@ -41,6 +41,7 @@ export class NodePanel implements Panel {
       ["A write is acknowledged", DURABILITY[status?.durability ?? ""] ?? "—"],
       ["Data directory", status?.disk?.directory || "none"],
       ["Connections", `${exact(figures.now("fonn_connections"))} of ${exact(figures.now("fonn_connections_limit"))}`],
+      ["Connections over HTTP", exact(figures.now("fonn_http_connections"))],
       ["Resident memory", bytes(figures.now("process_resident_memory_bytes"))],
       ["Processor", cores === null ? "—" : `${cores.toFixed(2)} cores`],
       ["Open files", count(figures.now("process_open_fds"))],
