@@ -172,6 +172,9 @@ impl Spiller {
                 Err(Ok(Stopped)) => return,
                 Err(Err(error)) => {
                     tracing::warn!(%error, "the queue of the cold tier cannot be read, trying again");
+                    if shared.index_failed() {
+                        return;
+                    }
                     (true, true)
                 }
             };

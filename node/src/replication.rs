@@ -396,7 +396,7 @@ impl Replication {
     }
 
     fn count(&self, event: Event) {
-        self.events.count(event);
+        self.events.add(event, 1);
     }
 }
 

@@ -240,7 +240,7 @@ impl<'c, S: Service> Peer<'c, S> {
         match done {
             Done::Executed(executed) => {
                 let key = executed.key;
-                match executed.durable() {
+                match executed.durable(self.shared) {
                     Ok(done) => self.finish(done, cx),
                     Err(work) => self.works.push(work),
                 }

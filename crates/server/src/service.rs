@@ -116,6 +116,17 @@ fonn_base::label! {
     }
 }
 
+impl Event {
+    /// That a write failed which was promised.
+    pub(crate) fn of_promise(failure: Failure) -> Self {
+        match failure {
+            Failure::Busy => Self::Busy,
+            Failure::OutOfSpace => Self::OutOfSpace,
+            _ => Self::Unavailable,
+        }
+    }
+}
+
 /// The writes of one batch of requests that are not durable yet. Their replies are composed
 /// already, and are sent when [`Acks::wait`] returned.
 pub trait Acks: Default + Send + Sync {

@@ -563,12 +563,12 @@ impl DiskObserver for Hot {
                 // memcached does when it runs out of memory, the key is gone. The tombstone stays
                 // in RAM until the disk has one too. A copy out of the bucket is not dirty: there
                 // it is all the same.
-                let newest = shard.find(hash, space, key).is_some_and(|slot| {
-                    let found = shard.get(slot);
-                    found.dirty && found.meta.version == version
-                });
-                if newest {
-                    self.bury_unsettled(&mut shard, hash, space, key, version);
+                let newest = shard.find(hash, space, key).map(|slot| shard.get(slot));
+                let newest = newest.filter(|it| it.dirty && it.meta.version == version);
+                if let Some(is_tombstone) = newest.map(|it| it.tombstone) {
+                    // A member that sends the value again must not hear that it is known.
+                    let hidden = version - u64::from(!is_tombstone && version > 0);
+                    self.bury_unsettled(&mut shard, hash, space, key, hidden);
                 }
             }
         }

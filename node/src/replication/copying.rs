@@ -163,7 +163,7 @@ impl Replication {
         records: &[Record<Entry>],
         base: Option<EntryVersion>,
     ) -> bool {
-        let (mut acks, mut is_stored) = (Acks::default(), true);
+        let (mut acks, mut failed, mut reason) = (Acks::default(), 0, String::new());
         for record in records {
             let Written {
                 space,
@@ -182,18 +182,20 @@ impl Replication {
                 Ok(true) => self.count(Event::Taken),
                 Ok(false) => self.count(Event::Known),
                 Err(error) => {
-                    is_stored = false;
-                    self.count(Event::NotTaken);
-                    tracing::warn!(%error, "a copy of another member could not be kept");
+                    failed += 1;
+                    reason = error.to_string();
                 }
             }
         }
         for (_, failure) in acks.wait().await {
-            is_stored = false;
-            self.count(Event::NotTaken);
-            tracing::warn!(?failure, "a copy of another member could not be written");
+            failed += 1;
+            reason = format!("{failure:?}");
         }
-        is_stored
+        if failed > 0 {
+            self.events.add(Event::NotTaken, failed);
+            tracing::warn!(failed, reason, "copies of another member could not be kept");
+        }
+        failed == 0
     }
 
     /// Removes what has to be removed, one after the other: a full copy begins when all earlier

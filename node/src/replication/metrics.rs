@@ -38,9 +38,9 @@ fonn_base::label! {
 pub struct Events(Counters<{ Event::ALL.len() }>);
 
 impl Events {
-    /// Counts one.
-    pub fn count(&self, event: Event) {
-        self.0.add(event as usize, 1);
+    /// Counts some.
+    pub fn add(&self, event: Event, count: u64) {
+        self.0.add(event as usize, count);
     }
 
     /// The total since the start.

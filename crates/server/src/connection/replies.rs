@@ -150,12 +150,7 @@ impl<'c, S: Service> Driver<'c, S> {
         }
         let service = &self.shared.service;
         replace_failed(&mut self.out, &self.late, failures, |failure| {
-            let event = match failure {
-                Failure::Busy => Event::Busy,
-                Failure::OutOfSpace => Event::OutOfSpace,
-                _ => Event::Unavailable,
-            };
-            service.count(event, 1);
+            service.count(Event::of_promise(failure), 1);
         })
     }
 

@@ -226,7 +226,7 @@ impl Owned {
 
 impl<S: Service> Executed<S> {
     /// Its reply, or what has to be waited for until it may be sent.
-    pub(super) fn durable(self) -> Result<Done<S>, Work<S>> {
+    pub(super) fn durable(self, shared: &Arc<Shared<S>>) -> Result<Done<S>, Work<S>> {
         let Self {
             reply,
             envelope,
@@ -237,11 +237,15 @@ impl<S: Service> Executed<S> {
         if acks.count() == 0 {
             return Ok(Done::Answered { reply, bytes });
         }
+        let shared = Arc::clone(shared);
         Err(Box::pin(async move {
             let failures = acks.wait().await;
             let reply = match failures.first() {
                 None => reply,
-                Some((_, failure)) => failed(*failure, envelope),
+                Some((_, failure)) => {
+                    shared.service.count(Event::of_promise(*failure), 1);
+                    failed(*failure, envelope)
+                }
             };
             Done::Answered { reply, bytes }
         }))

@@ -173,6 +173,13 @@ fn index_finding(status: &TierStatus) -> Finding {
             let (found, remedy) = refusal(refused, status.caught_up);
             (Severity::Failed, found, remedy)
         }
+        None if status.index_failed => (
+            Severity::Failed,
+            "the local index of the bucket failed: nothing is spilled, and what only the bucket \
+             has is missed"
+                .to_owned(),
+            "restart the node: it builds the index again".to_owned(),
+        ),
         None if status.ready => (
             Severity::Ok,
             "the index of the bucket is complete".to_owned(),

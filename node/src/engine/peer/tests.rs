@@ -660,3 +660,22 @@ async fn what_a_member_reads_in_the_bucket_raises_its_versions_no_further_than_t
     new_owner.close(PATIENCE);
     cut_off.close(PATIENCE);
 }
+
+#[tokio::test]
+async fn a_value_that_the_disk_refused_is_not_known_when_it_is_sent_again() {
+    let rig = Rig::new(Choice {
+        disk_value_len_max: 100,
+        ..Choice::default()
+    });
+    let engine = rig.engine();
+    let long = peer::Entry {
+        content: peer::Content::Value(Value::Shared(vec![7; 101].into())),
+        ..entry("k", BASE + 4, false)
+    };
+    for _ in 0..2 {
+        let mut acks = Acks::default();
+        let kept = engine.put_of_peer(&long, &mut acks).await;
+        assert_eq!((kept, acks.wait().await.len()), (Ok(true), 1));
+    }
+    assert_eq!(rig.get("k").await, None);
+}
