@@ -59,7 +59,7 @@ use fonn_base::clock::Clock;
 use fonn_base::entry::{Meta, Space};
 use fonn_base::prefetch::prefetch;
 use fonn_disk_tier::levels::LevelCodec;
-use fonn_disk_tier::{DiskEntry, DiskTier, Durability, Fact};
+use fonn_disk_tier::{DiskEntry, DiskFacts, DiskTier, Durability, Fact};
 use fonn_proto::outcome::Value;
 use fonn_proto::{Command, Failure, Hit, Outcome, Version};
 use fonn_ram_tier::{RamTier, ShardGuard, SlotId};
@@ -231,6 +231,8 @@ fn hit_in_scratch<'o, 'v>(
 enum There<'a> {
     Slot(SlotId),
     Fetched(&'a DiskEntry, From),
+    /// The disk has it, and its value was not read.
+    Facts(DiskFacts),
     Nothing(Absence),
 }
 
@@ -588,6 +590,13 @@ impl Engine {
             There::Fetched(entry, _) => {
                 let value = Read::shared(&entry.value);
                 Some((entry.meta, value, false, 0))
+            }
+            There::Facts(facts) => {
+                let value = Read {
+                    len: facts.value_len,
+                    shared: None,
+                };
+                Some((facts.meta, value, false, 0))
             }
             There::Nothing(_) => None,
         };

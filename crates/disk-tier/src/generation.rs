@@ -409,6 +409,11 @@ impl Generation {
         !self.has_damage.swap(true, Ordering::AcqRel)
     }
 
+    /// Whether a read has met a damaged record.
+    pub(crate) fn has_met_damage(&self) -> bool {
+        self.has_damage.load(Ordering::Acquire)
+    }
+
     /// What a caller is told of an index that cannot be read. Damage of a part of it is noted, so
     /// that compaction writes the generation anew.
     pub(crate) fn unreadable(&self, error: IndexError) -> DiskError {

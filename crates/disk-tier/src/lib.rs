@@ -26,10 +26,12 @@ mod index;
 pub mod levels;
 mod locate;
 mod log;
+mod long_reads;
 mod mark;
 mod newest;
 mod number_file;
 mod options;
+mod probe;
 mod queue;
 mod reader;
 mod record;
@@ -69,7 +71,7 @@ use crate::levels::LevelCodec;
 use directory::{Directory, GenerationName};
 use generations::{Forgotten, Generations, Opening};
 use queue::Order;
-use reader::Waiting;
+use reader::{Lookup, Question, Waiting};
 use record::index_key;
 use shared::Shared;
 use stats::add;
@@ -84,6 +86,7 @@ pub use newest::{Newest, NewestEntry};
 pub use options::{
     BUDGET_BYTES_MIN, COMPACTION_PERCENT, DiskOptions, Durability, ROOM_WAIT, VALUE_LEN_LIMIT,
 };
+pub use probe::{DiskFacts, DiskProbed};
 pub use reader::Reach;
 pub use record::{ERASED, Fact};
 pub use slots::{SlotLimits, SlotPage};
@@ -163,6 +166,7 @@ impl Drop for Handle {
 fn stop(shared: &Shared) {
     shared.queue.close();
     shared.reads.close();
+    shared.long_reads.close();
     shared.walks.close();
 }
 
@@ -280,14 +284,19 @@ impl DiskTier {
     /// business. Damaged records are counted, logged, and absent.
     ///
     /// # Errors
-    /// [`DiskError::Busy`] if too many reads are waiting, [`DiskError::Closed`].
+    /// [`DiskError::Busy`] if too many reads are waiting, or too many bytes of long records of the
+    /// namespace; [`DiskError::Closed`].
     ///
     /// # Cancel safety
     /// Cancelling it loses nothing; a read not begun is not made.
     pub async fn find(&self, space: Space, key: &[u8]) -> Result<DiskFound, DiskError> {
-        let key: Box<[u8]> = key.into();
-        self.read(move |shared| reader::find(shared, space, &key))
-            .await
+        let sought: Box<[u8]> = key.into();
+        let find = move |shared: &Shared| reader::find_short(shared, space, &sought);
+        match self.read(find).await? {
+            Lookup::Found(found) => Ok(found),
+            // Boxed: few reads need the room, and all would have it.
+            Lookup::Long(len) => Box::pin(self.find_long(space, key, len)).await,
+        }
     }
 
     /// The version of the newest copy or tombstone of a key, within `reach`. No value is read.
@@ -358,15 +367,9 @@ impl DiskTier {
         question: impl FnOnce(&Shared) -> Result<T, DiskError> + Send + 'static,
     ) -> Result<T, DiskError> {
         let shared = &self.handle.shared;
-        let (answer, answered) = oneshot::channel();
-        let question = move |shared: &Shared| {
-            // A caller that has gone needs no answer.
-            if !answer.is_closed() {
-                let _ = answer.send(question(shared));
-            }
-        };
+        let (question, answered) = asked(question);
         waiting
-            .push(Box::new(question))
+            .push(question)
             .inspect_err(|_| add(&shared.stats.reads_rejected, 1))?;
         self.hand_over();
         relayed(answered).await.unwrap_or(Err(DiskError::Closed))
@@ -494,8 +497,8 @@ impl DiskTier {
             entries_approx: generations.iter().map(|g| g.index.entries_approx()).sum(),
             queue_bytes: shared.queue.in_use(),
             queue_bytes_max: shared.options.queue_bytes_max,
-            reads_waiting: shared.reads.len(),
-            reads_waiting_max: reader::READS_MAX,
+            reads_waiting: shared.reads.len() + shared.long_reads.len(),
+            reads_waiting_max: reader::READS_MAX + long_reads::LONG_READS_MAX,
         }
     }
 
@@ -543,6 +546,20 @@ impl DiskTier {
     }
 }
 
+/// A question that sends its answer, and where that arrives.
+fn asked<T: Send + 'static>(
+    question: impl FnOnce(&Shared) -> Result<T, DiskError> + Send + 'static,
+) -> (Question, oneshot::Receiver<Result<T, DiskError>>) {
+    let (answer, answered) = oneshot::channel();
+    let question = move |shared: &Shared| {
+        // A caller that has gone needs no answer.
+        if !answer.is_closed() {
+            let _ = answer.send(question(shared));
+        }
+    };
+    (Box::new(question), answered)
+}
+
 /// Nice value of the threads that put acknowledged writes on disk: a flood of writes must not keep
 /// the reactors from the reads of other clients.
 const WRITE_NICENESS: i32 = 10;
@@ -575,7 +592,14 @@ fn start(shared: &Arc<Shared>, next_id: u64) -> Result<Vec<JoinHandle<()>>, Disk
         let shared = Arc::clone(shared);
         helpers.push(spawn(
             "fonn-disk-read",
-            Box::new(move || reader::run(&shared, &shared.reads)),
+            Box::new(move || reader::run(&shared, || shared.reads.take(&shared.stats))),
+        )?);
+    }
+    for _ in 0..long_reads::threads(shared.options.read_threads) {
+        let shared = Arc::clone(shared);
+        helpers.push(spawn(
+            "fonn-disk-long",
+            Box::new(move || reader::run(&shared, || shared.long_reads.take())),
         )?);
     }
     let walker = Arc::clone(shared);

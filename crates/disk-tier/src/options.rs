@@ -51,7 +51,7 @@ pub struct DiskOptions {
     pub queue_bytes_max: usize,
     /// RAM in bytes that the indexes may use for memtables and caches.
     pub memory_bytes: usize,
-    /// Threads that read.
+    /// Threads that read. Records above 1 MiB have threads of their own, half as many.
     pub read_threads: usize,
     /// Percent of its time that the compaction thread works at most; 0 to compact nothing.
     pub compaction_percent: u32,

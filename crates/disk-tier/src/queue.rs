@@ -69,6 +69,10 @@ struct Lanes {
 }
 
 impl Lanes {
+    fn takes_carry(&self, cost: usize) -> bool {
+        !self.closed && (self.carry_bytes == 0 || self.carry_bytes + cost <= CARRY_BYTES_MAX)
+    }
+
     fn take_carries(&mut self) -> Vec<Carry> {
         let mut taken = Vec::new();
         let mut bytes = 0;
@@ -172,13 +176,18 @@ impl Queue {
     pub(crate) fn try_carry(&self, carry: Carry) -> Result<(), Carry> {
         let cost = carry.record.len();
         let mut lanes = self.lanes.lock();
-        if lanes.closed || (lanes.carry_bytes != 0 && lanes.carry_bytes + cost > CARRY_BYTES_MAX) {
+        if !lanes.takes_carry(cost) {
             return Err(carry);
         }
         lanes.carry_bytes += cost;
         lanes.carries.push_back(carry);
         self.filled.notify_one();
         Ok(())
+    }
+
+    /// Whether there is room for a carry-over of a record of so many bytes.
+    pub(crate) fn takes_carry(&self, cost: usize) -> bool {
+        self.lanes.lock().takes_carry(cost)
     }
 
     /// Waits until the writer took carry-overs, or the time is over.

@@ -6,16 +6,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
+use fonn_codec::FrameError;
 use fonn_codec::frame::HEADER_LEN;
 use parking_lot::{Condvar, Mutex};
 use tracing::warn;
 
-use fonn_base::entry::Space;
-use fonn_cold_tier::Found;
+use fonn_base::entry::{Meta, Space};
+use fonn_cold_tier::Found as FoundBelow;
 use fonn_proto::Version;
 
 use super::error::DiskError;
 use super::generation::Generation;
+use super::generations::Found;
 use super::index::IndexError;
 use super::queue::Carry;
 use super::record::{ERASED, Fact, IndexEntry, Record, index_key};
@@ -25,6 +27,9 @@ use super::{DiskEntry, DiskFound, Shared};
 
 /// Reads that may wait.
 pub(crate) const READS_MAX: usize = 8192;
+
+/// Longer records, in bytes, are left to the threads for long reads.
+const SHORT_RECORD_LEN_MAX: u64 = 1 << 20;
 
 /// What a thread is to find out. It sends the answer itself.
 pub(crate) type Question = Box<dyn FnOnce(&Shared) + Send>;
@@ -112,9 +117,9 @@ impl Waiting {
     }
 }
 
-/// Body of a thread that answers questions.
-pub(crate) fn run(shared: &Shared, waiting: &Waiting) {
-    while let Some(question) = waiting.take(&shared.stats) {
+/// Body of a thread that answers questions, as long as `take` has one.
+pub(crate) fn run(shared: &Shared, take: impl Fn() -> Option<Question>) {
+    while let Some(question) = take() {
         // fjall may panic; the caller hears that the read failed.
         if catch_unwind(AssertUnwindSafe(|| question(shared))).is_err() {
             add(&shared.stats.reads_failed, 1);
@@ -155,9 +160,23 @@ pub(crate) fn look(
     }
 }
 
-/// A damaged record is no entry, unless the tier below has the same. What cannot be read at all is
-/// an error: the key may have an entry, and a delete must not take it for absent.
-pub(crate) fn find(shared: &Shared, space: Space, key: &[u8]) -> Result<DiskFound, DiskError> {
+/// What came of a lookup that reads no long record.
+pub(crate) enum Lookup<T> {
+    Found(T),
+    /// The newest record has so many bytes. The threads for long reads are to read it.
+    Long(u64),
+}
+
+/// What the indexes know of a key.
+pub(crate) enum Indexed {
+    Put(Found, Meta),
+    /// No index leads to a value: what the tier below has.
+    NoValue(DiskFound),
+}
+
+/// Asks the indexes. If one cannot be read at all, that is an error: the key may have an entry, and
+/// a delete must not take it for absent.
+pub(crate) fn indexed(shared: &Shared, space: Space, key: &[u8]) -> Result<Indexed, DiskError> {
     let stats = &shared.stats;
     let found = shared.generations.find(&index_key(space, key));
     let found = found.inspect_err(|error| {
@@ -165,15 +184,57 @@ pub(crate) fn find(shared: &Shared, space: Space, key: &[u8]) -> Result<DiskFoun
         warn!(%error, "cannot read an index");
     })?;
     let version = found.as_ref().map(|found| found.entry.fact.version());
-    let Some((found, meta)) = found.and_then(|found| match found.entry.fact {
-        Fact::Put(meta) => Some((found, meta)),
+    let put = found.and_then(|found| match found.entry.fact {
+        Fact::Put(meta) => Some(Indexed::Put(found, meta)),
         Fact::Tombstone(_) => None,
-    }) else {
+    });
+    Ok(put.unwrap_or_else(|| {
         add(&stats.reads_missed, 1);
-        return Ok(find_below(shared, space, key, version));
-    };
-    let key_hash = || xxhash_rust::xxh3::xxh3_64(key);
-    let generation = found.generation.id;
+        Indexed::NoValue(find_below(shared, space, key, version))
+    }))
+}
+
+/// Reads the newest record of a key, whatever its length.
+pub(crate) fn find(shared: &Shared, space: Space, key: &[u8]) -> Result<DiskFound, DiskError> {
+    match indexed(shared, space, key)? {
+        Indexed::Put(found, meta) => read(shared, (space, key), &found, meta),
+        Indexed::NoValue(below) => Ok(below),
+    }
+}
+
+/// As [`find`], but leaves a long record to other threads.
+pub(crate) fn find_short(
+    shared: &Shared,
+    space: Space,
+    key: &[u8],
+) -> Result<Lookup<DiskFound>, DiskError> {
+    match indexed(shared, space, key)? {
+        Indexed::Put(found, meta) => read_short(shared, (space, key), &found, meta),
+        Indexed::NoValue(below) => Ok(Lookup::Found(below)),
+    }
+}
+
+/// Reads the record that an index led to, unless it is long.
+pub(crate) fn read_short(
+    shared: &Shared,
+    at: (Space, &[u8]),
+    found: &Found,
+    meta: Meta,
+) -> Result<Lookup<DiskFound>, DiskError> {
+    match u64::from(found.entry.record_len) {
+        len if len > SHORT_RECORD_LEN_MAX => Ok(Lookup::Long(len)),
+        _ => read(shared, at, found, meta).map(Lookup::Found),
+    }
+}
+
+/// Reads the record that an index led to.
+fn read(
+    shared: &Shared,
+    (space, key): (Space, &[u8]),
+    found: &Found,
+    meta: Meta,
+) -> Result<DiskFound, DiskError> {
+    let stats = &shared.stats;
     let decoded = match look(&found.generation.log, &found.entry, (space, key)) {
         Looked::Whole { record, frame } => {
             match value::decode(&frame, shared.options.value_len_max, &shared.idle_cpus) {
@@ -182,34 +243,18 @@ pub(crate) fn find(shared: &Shared, space: Space, key: &[u8]) -> Result<DiskFoun
                     Some((record, frame, value))
                 }
                 Err(Undecodable::Unsupported(reason)) => {
-                    add(&stats.reads_unsupported, 1);
-                    shared.warn_of_unsupported(reason);
-                    return Ok(DiskFound::Absent);
+                    return Ok(unsupported(shared, reason));
                 }
                 Err(Undecodable::Damaged) => None,
             }
         }
         Looked::Damaged => None,
-        Looked::Refused => {
-            add(&stats.reads_failed, 1);
-            warn!(generation, key_hash = key_hash(), "cannot read a value log");
-            let reason = "its value log cannot be read".to_owned();
-            return Err(DiskError::Index { generation, reason });
-        }
+        Looked::Refused => return Err(refused(shared, key, found)),
     };
     let Some((record, frame, value)) = decoded else {
-        add(&stats.reads_corrupt, 1);
-        // A log that lost its end has many: `fonn_disk_damaged_reads_total` counts them.
-        if found.generation.is_first_damage() {
-            warn!(
-                generation,
-                offset = found.entry.offset,
-                key_hash = key_hash(),
-                "damaged record; more of this generation are only counted"
-            );
-        }
-        return Ok(find_below(shared, space, key, version));
+        return Ok(damaged(shared, (space, key), found));
     };
+    let generation = found.generation.id;
     if shared.is_in_older_half(generation) {
         let carry = Carry {
             space,
@@ -226,6 +271,38 @@ pub(crate) fn find(shared: &Shared, space: Space, key: &[u8]) -> Result<DiskFoun
     Ok(DiskFound::Entry(DiskEntry { meta, value, frame }))
 }
 
+/// Counts a read of an entry that this build cannot decode. It is absent.
+pub(crate) fn unsupported(shared: &Shared, reason: FrameError) -> DiskFound {
+    add(&shared.stats.reads_unsupported, 1);
+    shared.warn_of_unsupported(reason);
+    DiskFound::Absent
+}
+
+/// Counts a read of a damaged record. It is no entry, unless the tier below has the same.
+pub(crate) fn damaged(shared: &Shared, (space, key): (Space, &[u8]), found: &Found) -> DiskFound {
+    add(&shared.stats.reads_corrupt, 1);
+    // A log that lost its end has many: `fonn_disk_damaged_reads_total` counts them.
+    if found.generation.is_first_damage() {
+        warn!(
+            generation = found.generation.id,
+            offset = found.entry.offset,
+            key_hash = xxhash_rust::xxh3::xxh3_64(key),
+            "damaged record; more of this generation are only counted"
+        );
+    }
+    find_below(shared, space, key, Some(found.entry.fact.version()))
+}
+
+/// Counts a read that the device has refused.
+pub(crate) fn refused(shared: &Shared, key: &[u8], found: &Found) -> DiskError {
+    let generation = found.generation.id;
+    let key_hash = xxhash_rust::xxh3::xxh3_64(key);
+    add(&shared.stats.reads_failed, 1);
+    warn!(generation, key_hash, "cannot read a value log");
+    let reason = "its value log cannot be read".to_owned();
+    DiskError::Index { generation, reason }
+}
+
 /// What the tier below has of a key whose record on disk, if it has one, is no entry. That of
 /// another region may be newer than a deletion here, and one of the same version replaces a damaged
 /// one.
@@ -234,7 +311,7 @@ fn find_below(shared: &Shared, space: Space, key: &[u8], version: Option<Version
         return DiskFound::Absent;
     };
     match below.find(space, key) {
-        Found::At(location) if version.is_none_or(|here| location.at() >= here) => {
+        FoundBelow::At(location) if version.is_none_or(|here| location.at() >= here) => {
             DiskFound::Below(location)
         }
         _ => DiskFound::Absent,
@@ -253,9 +330,9 @@ pub(crate) fn newest(
     let here = here.filter(|version| *version != ERASED);
     let below = shared.below.as_ref().filter(|_| reach == Reach::Below);
     let below = below.and_then(|below| match below.find(space, key) {
-        Found::At(location) => Some(location.at()),
-        Found::Tombstone(at) => Some(at),
-        Found::Absent => None,
+        FoundBelow::At(location) => Some(location.at()),
+        FoundBelow::Tombstone(at) => Some(at),
+        FoundBelow::Absent => None,
     });
     Ok(here.max(below))
 }
@@ -368,7 +445,7 @@ impl Cursor {
 impl Shared {
     /// Whether half of the budget or more was written after this generation: what is read there
     /// deserves a second chance.
-    fn is_in_older_half(&self, generation: u64) -> bool {
+    pub(crate) fn is_in_older_half(&self, generation: u64) -> bool {
         let newer: u64 = self
             .generations
             .snapshot()

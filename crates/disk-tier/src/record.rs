@@ -224,8 +224,14 @@ pub(crate) struct Record<'a> {
 impl<'a> Record<'a> {
     /// Reads a whole record; None if it is damaged or not as long as it says.
     pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
+        Self::parse_start(bytes, bytes.len() as u64)
+    }
+
+    /// As [`Record::parse`], from the first bytes of a record of `record_len` bytes,
+    /// [`Lengths::bound`] of them or more. The frame ends where `bytes` end.
+    pub(crate) fn parse_start(bytes: &'a [u8], record_len: u64) -> Option<Self> {
         let lengths = Lengths::peek(bytes)?;
-        if lengths.record() != bytes.len() as u64 {
+        if lengths.record() != record_len {
             return None;
         }
         if !is_head_intact(bytes.get(..lengths.bound())?) {

@@ -20,6 +20,7 @@ use super::error::DiskError;
 use super::generation::Generation;
 use super::generations::Generations;
 use super::index::IndexMemory;
+use super::long_reads::LongReads;
 use super::mark::StoreNumber;
 use super::options::{DiskOptions, Limits};
 use super::queue::Queue;
@@ -56,6 +57,7 @@ pub(crate) struct Shared {
     pub(crate) generations: Generations,
     pub(crate) queue: Queue,
     pub(crate) reads: Waiting,
+    pub(crate) long_reads: LongReads,
     pub(crate) walks: Waiting,
     pub(crate) stats: DiskStats,
     pub(crate) budget: AtomicU64,
@@ -143,6 +145,7 @@ impl Shared {
             below,
             generations,
             reads: Waiting::new(READS_MAX),
+            long_reads: LongReads::default(),
             walks: Waiting::new(WALKS_MAX),
             memory,
             stats,

@@ -73,7 +73,7 @@ type CountStep = (SpaceCount, Option<Vec<u8>>);
 pub(crate) fn run(shared: &Shared) {
     // A walk takes a processor for a second. What others read and write goes first.
     super::stand_back(super::UPKEEP_NICENESS);
-    reader::run(shared, &shared.walks);
+    reader::run(shared, || shared.walks.take(&shared.stats));
 }
 
 /// Merges the indexes: the newest record of each key counts.

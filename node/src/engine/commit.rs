@@ -189,7 +189,7 @@ impl Engine {
                         let form = target.form_of(self, entry);
                         self.keep_in_ram(shard, fresh, form, now_s)
                     }
-                    There::Nothing(_) => None,
+                    There::Facts(_) | There::Nothing(_) => None,
                 };
                 if let Some(slot) = slot {
                     if change == Change::TokenSent {
@@ -268,7 +268,9 @@ impl Engine {
                 (found.meta.version, RamForm { stored, framed })
             }
             There::Fetched(entry, _) => (entry.meta.version, target.form_of(self, entry)),
-            There::Nothing(_) => return Err(Refused::Failed(Failure::Unavailable)),
+            There::Facts(_) | There::Nothing(_) => {
+                return Err(Refused::Failed(Failure::Unavailable));
+            }
         };
         Ok(Content::Kept { of, form })
     }

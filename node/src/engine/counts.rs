@@ -19,7 +19,7 @@ impl Engine {
         let stats = &self.hot.stats;
         stats.count(match there {
             There::Slot(_) => Counter::HitsRam,
-            There::Fetched(_, From::Disk) => Counter::HitsDisk,
+            There::Fetched(_, From::Disk) | There::Facts(_) => Counter::HitsDisk,
             There::Fetched(_, From::Cold) => Counter::HitsCold,
             There::Nothing(Absence::Absent) => Counter::MissesAbsent,
             There::Nothing(Absence::Expired) => Counter::MissesExpired,
@@ -28,7 +28,7 @@ impl Engine {
         stats.count(Counter::CmdGet);
         let asked = match there {
             There::Nothing(_) => Asked::Miss,
-            There::Slot(_) | There::Fetched(..) => Asked::Hit,
+            There::Slot(_) | There::Fetched(..) | There::Facts(_) => Asked::Hit,
         };
         self.hot.namespaces.count(space, asked);
         if get.touch.is_some() {

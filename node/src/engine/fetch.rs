@@ -7,7 +7,7 @@ use bytes::Bytes;
 use fonn_base::entry::{Meta, Space};
 use fonn_cold_tier::Fetched as ColdFetched;
 use fonn_cold_tier::{ColdEntry, Location, Reading};
-use fonn_disk_tier::{DiskEntry, DiskFound};
+use fonn_disk_tier::{DiskEntry, DiskFacts, DiskFound, DiskProbed};
 use fonn_proto::outcome::Value;
 use fonn_proto::{Command, Failure, Outcome, WriterId};
 use tokio::time::{Instant as Deadline, timeout_at};
@@ -27,6 +27,8 @@ pub(super) enum From {
 pub(super) struct Fetched {
     pub ticket: Ticket,
     pub entry: Option<DiskEntry>,
+    /// In its place, if the disk has it and its value was not read. No tier can keep that.
+    pub facts: Option<DiskFacts>,
     pub from: From,
     /// What the value takes of the memory for reads from the bucket. It is kept until the entry is
     /// in RAM.
@@ -48,6 +50,8 @@ pub(super) enum Unknown {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Need {
     Value,
+    /// All but the value. The disk reads no large value for that; the bucket has to be asked.
+    Facts,
     /// Whether there is one, its version and expiry. The bucket is not asked for these.
     Existence,
 }
@@ -61,6 +65,10 @@ impl Need {
             {
                 Self::Existence
             }
+            // A recache token is given out in RAM.
+            Command::Get(get) if !get.want_value && !get.claim && !command.is_write() => {
+                Self::Facts
+            }
             _ => Self::Value,
         }
     }
@@ -69,12 +77,14 @@ impl Need {
 impl Hot {
     /// What a command meets of what was fetched.
     pub(super) fn there<'f>(&self, space: Space, fetched: &'f Fetched, now_ms: u64) -> There<'f> {
-        let Some(entry) = &fetched.entry else {
-            return There::Nothing(Absence::Absent);
+        let (meta, there) = match (&fetched.entry, fetched.facts) {
+            (Some(entry), _) => (entry.meta, There::Fetched(entry, fetched.from)),
+            (None, Some(facts)) => (facts.meta, There::Facts(facts)),
+            (None, None) => return There::Nothing(Absence::Absent),
         };
-        match self.absence(space, &entry.meta, now_ms) {
+        match self.absence(space, &meta, now_ms) {
             Some(absence) => There::Nothing(absence),
-            None => There::Fetched(entry, fetched.from),
+            None => there,
         }
     }
 }
@@ -111,7 +121,22 @@ impl Engine {
             cold.takeovers().wait(key).await;
         }
         let start = Instant::now();
-        let found = disk.find(space, key).await;
+        let found = match need {
+            Need::Value => disk.find(space, key).await,
+            Need::Facts | Need::Existence => match disk.find_facts(space, key).await {
+                Ok(DiskProbed::Facts(facts)) => {
+                    return Ok(Fetched {
+                        ticket,
+                        entry: (need == Need::Existence).then(|| without_value(facts.meta)),
+                        facts: (need == Need::Facts).then_some(facts),
+                        from: From::Disk,
+                        reading: None,
+                    });
+                }
+                Ok(DiskProbed::Found(found)) => Ok(found),
+                Err(error) => Err(error),
+            },
+        };
         let mut reading = None;
         let (entry, from) = match found {
             Ok(DiskFound::Entry(entry)) => {
@@ -124,13 +149,15 @@ impl Engine {
             Ok(DiskFound::Below(location))
                 if need == Need::Existence && !self.hot.flushes.has_purges() =>
             {
-                (Some(existence(&location)), From::Cold)
+                let meta = Meta::new(location.at(), 0, location.expires_at_ms());
+                (Some(without_value(meta)), From::Cold)
             }
             // Another read brought it meanwhile: it is looked for in RAM again.
             Ok(DiskFound::Below(_)) if self.hot.fact(space, key).is_some() => {
                 return Ok(Fetched {
                     ticket: Ticket::VOID,
                     entry: None,
+                    facts: None,
                     from: From::Cold,
                     reading: None,
                 });
@@ -148,6 +175,7 @@ impl Engine {
         Ok(Fetched {
             ticket,
             entry,
+            facts: None,
             from,
             reading: reading.map(Arc::new),
         })
@@ -177,13 +205,17 @@ impl Engine {
         let there = self.hot.there(job.space, voided, now_ms);
         let entry = match there {
             There::Fetched(entry, _) => Some(entry),
-            There::Slot(_) | There::Nothing(_) => None,
+            There::Slot(_) | There::Facts(_) | There::Nothing(_) => None,
         };
-        let present = entry.map(|entry| Present {
-            meta: entry.meta,
-            value: &entry.value,
-            shared: Some(&entry.value),
-            value_len: entry.value.len(),
+        let present = match there {
+            There::Facts(facts) => Some((facts.meta, facts.value_len)),
+            _ => entry.map(|entry| (entry.meta, entry.value.len())),
+        };
+        let present = present.map(|(meta, value_len)| Present {
+            meta,
+            value: entry.map_or(&[][..], |entry| &entry.value[..]),
+            shared: entry.map(|entry| &entry.value),
+            value_len,
             fetched: false,
             idle_s: 0,
         });
@@ -298,10 +330,10 @@ fn entry_of(entry: ColdEntry) -> DiskEntry {
     }
 }
 
-/// An entry of which only the index was asked.
-fn existence(location: &Location) -> DiskEntry {
+/// An entry of which only the existence is needed.
+fn without_value(meta: Meta) -> DiskEntry {
     DiskEntry {
-        meta: Meta::new(location.at(), 0, location.expires_at_ms()),
+        meta,
         value: Bytes::new(),
         frame: None,
     }

@@ -23,7 +23,7 @@ use bytes::Bytes;
 use fonn_base::entry::{Meta, Space};
 use fonn_codec::Frame;
 use fonn_cold_tier::Location;
-use fonn_disk_tier::{DiskEntry, DiskFound, DiskTier, ERASED, Fact, Reach};
+use fonn_disk_tier::{DiskEntry, DiskFound, DiskProbed, DiskTier, ERASED, Fact, Reach};
 use fonn_proto::command::RESP_KEY_LEN_MAX;
 use fonn_proto::outcome::Value;
 use fonn_proto::overlay::OVERLAY_PREFIX_LEN;
@@ -423,8 +423,9 @@ impl Engine {
             None => {}
         }
         // What is written from here on need not be seen, as by a get.
-        match self.disk.as_ref()?.find(space, key).await {
-            Ok(DiskFound::Entry(entry)) => visible(&entry.meta),
+        match self.disk.as_ref()?.find_facts(space, key).await {
+            Ok(DiskProbed::Found(DiskFound::Entry(entry))) => visible(&entry.meta),
+            Ok(DiskProbed::Facts(facts)) => visible(&facts.meta),
             _ => None,
         }
     }

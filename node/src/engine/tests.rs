@@ -220,6 +220,7 @@ impl Rig {
         Fetched {
             ticket,
             entry,
+            facts: None,
             from: From::Disk,
             reading: None,
         }

@@ -91,6 +91,7 @@ impl Engine {
         Ok(Fetched {
             ticket: known.ticket,
             entry,
+            facts: None,
             from: known.from,
             reading: None,
         })

@@ -96,7 +96,7 @@ impl<'a> Plan<'a> {
                     StepKeys::of(target)
                 }
                 BatchStep::Command(command @ Command::Get(_)) => {
-                    plan.add_read(engine, space, command.key(), Need::of(command))
+                    plan.add_read(engine, space, command.key(), Need::Value)
                 }
                 BatchStep::Command(command) => {
                     StepKeys::of(plan.add(engine, space, command.key(), Some(Need::Value)))

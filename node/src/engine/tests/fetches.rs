@@ -120,6 +120,48 @@ async fn the_time_of_a_get_counts_for_the_disk_only_if_the_disk_had_the_entry() 
     assert_eq!(gets(), 1);
 }
 
+#[tokio::test]
+async fn what_needs_no_value_reads_no_large_one_from_disk_and_nothing_is_kept() {
+    let rig = Rig::new(Choice {
+        ram_bytes: 4 << 20,
+        queue_bytes: 4 << 20,
+        value_len_max: 1 << 20,
+        disk_value_len_max: 1 << 20,
+        ..Choice::default()
+    });
+    let engine = rig.engine();
+    let value = vec![7; 200_000];
+    rig.set("k", &value).await;
+    evict_all(engine);
+    let probe = Command::Get(Get {
+        want_value: false,
+        ..Get::new(b"k")
+    });
+    let Outcome::Hit(hit) = rig.run(&probe).await else {
+        panic!("it is there");
+    };
+    assert_eq!(hit.value_len, value.len());
+    assert!(hit.value.as_slice().is_empty());
+    assert_eq!(engine.locate_in_ram(SPACE, b"k"), None);
+
+    let ticket = rig.ticket(&probe);
+    let known = engine.fetch(SPACE, b"k", Need::of(&probe), ticket).await;
+    let known = known.unwrap();
+    assert!(known.entry.is_none() && known.facts.is_some());
+    engine.hot.mutated(engine.hot.ram.hash(SPACE, b"k"));
+    let Attempt::Done(Outcome::Hit(hit)) = rig.attempt(&probe, Some(&known)) else {
+        panic!("it is fetched again");
+    };
+    assert_eq!(hit.value_len, value.len());
+    assert_eq!(engine.stats().total(Counter::HitsDisk), 2);
+
+    assert_eq!(rig.get("k").await, Some(value));
+    evict_all(engine);
+    let deleted = rig.delete("k").await;
+    assert!(matches!(deleted, Outcome::Deleted { .. }));
+    assert!(matches!(rig.run(&probe).await, Outcome::Miss));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_tries_of_a_command_share_the_time_that_the_bucket_is_given() {
     let dir = tempfile::tempdir().unwrap();
