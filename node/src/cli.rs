@@ -205,6 +205,7 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
         options.tls = tls;
         options.services = services;
         options.versions = Some(engine.versions());
+        options.device = engine.disk().map(|disk| disk.device());
         options.segments = engine.cold().map(|cold| cold.tier().clone());
         let started = Cluster::start(options, &cluster_tasks).await;
         cluster = Some(started.context("starting the cluster")?);

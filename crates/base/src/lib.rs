@@ -13,6 +13,7 @@ pub mod breaker;
 pub mod causes;
 pub mod clock;
 pub mod config;
+pub mod device;
 pub mod duration;
 pub mod entry;
 pub mod events;

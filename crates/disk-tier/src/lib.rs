@@ -62,6 +62,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
+use fonn_base::device::DeviceWatch;
 use fonn_base::entry::{Meta, Space};
 use fonn_base::reactor::{Reactor, TurnEnd, relayed};
 use fonn_cold_tier::Location;
@@ -500,6 +501,13 @@ impl DiskTier {
             reads_waiting: shared.reads.len() + shared.long_reads.len(),
             reads_waiting_max: reader::READS_MAX + long_reads::LONG_READS_MAX,
         }
+    }
+
+    /// For how long the writer has waited for the device, for a thread that gives up on a device
+    /// that does not answer.
+    #[must_use]
+    pub fn device(&self) -> Arc<DeviceWatch> {
+        Arc::clone(&self.handle.shared.device)
     }
 
     /// The counters.

@@ -195,6 +195,12 @@ impl Log {
         *self.sync_failed.lock() = true;
     }
 
+    /// Has every sync wait until this is dropped.
+    #[cfg(test)]
+    pub(crate) fn hold_syncs(&self) -> parking_lot::MutexGuard<'_, bool> {
+        self.sync_failed.lock()
+    }
+
     /// Whether something was written since the last sync began. That sync may be running, or may
     /// have failed.
     pub(crate) fn is_dirty(&self) -> bool {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 
+use fonn_base::device::DeviceWatch;
 use fonn_base::entry::{Meta, Space};
 use fonn_base::reactor::TurnEnd;
 use fonn_codec::FrameError;
@@ -67,6 +68,8 @@ pub(crate) struct Shared {
     pub(crate) compacted: LevelCodec,
     /// For values that are large enough to be shared among threads.
     pub(crate) idle_cpus: IdleCpus,
+    /// The writer's calls that may wait for the device.
+    pub(crate) device: Arc<DeviceWatch>,
     /// How long the writer has waited for a processor, once it has begun.
     pub(crate) writer_delay: OnceLock<RunDelay>,
     /// Held while a generation is replaced or dropped: each is several steps on disk.
@@ -134,6 +137,7 @@ impl Shared {
                 options.codec_min_bytes,
             ),
             idle_cpus: IdleCpus::default(),
+            device: Arc::default(),
             writer_delay: OnceLock::new(),
             structure: Mutex::new(()),
             reclaim: Reclaim::default(),

@@ -14,6 +14,7 @@ mod probe;
 mod quota;
 mod replay;
 mod room;
+mod stall;
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;

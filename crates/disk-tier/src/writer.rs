@@ -323,6 +323,7 @@ impl<'a> Writer<'a> {
         let mut direct = std::mem::take(&mut self.direct);
         let appended = self.stalling(|| {
             self.shared.throttle.take(bytes);
+            let _call = self.shared.device.begin(bytes);
             generation.log.append(&mut direct, &mut self.slices())
         });
         add(&self.shared.stats.direct_bytes, direct.take_written_bytes());
@@ -421,7 +422,11 @@ impl<'a> Writer<'a> {
         end: u64,
     ) -> Result<(), String> {
         if self.shared.options.durability == Durability::Fsync {
-            self.stalling(|| generation.log.sync()).map_err(|error| {
+            let synced = self.stalling(|| {
+                let _call = self.shared.device.begin(end - start);
+                generation.log.sync()
+            });
+            synced.map_err(|error| {
                 add(&self.shared.stats.syncs_failed, 1);
                 error.to_string()
             })?;
@@ -445,6 +450,7 @@ impl<'a> Writer<'a> {
             };
             Some((key.clone(), entry))
         });
+        let _call = self.shared.device.begin(end - start);
         generation
             .index
             .commit(entries, Some(Checkpoint::Written(end)))

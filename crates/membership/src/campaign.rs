@@ -30,7 +30,10 @@ pub(super) async fn run(participant: Arc<Participant>) {
         }
         let metrics = participant.metrics();
         let heard = participant.heard(&metrics);
-        if !timer.is_due(heard, turn(&metrics), Instant::now()) || !may_stand(&metrics) {
+        if !timer.is_due(heard, turn(&metrics), Instant::now())
+            || !may_stand(&metrics)
+            || participant.gives_way(&metrics)
+        {
             continue;
         }
         if is_wanted(&participant, &metrics).await {

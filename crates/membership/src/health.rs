@@ -133,6 +133,9 @@ pub(super) async fn decide(participant: Arc<Participant>) {
         let (now, ends) = (Instant::now(), (participant.raft_id(), last));
         let role = Role::of(&metrics);
         participant.grants.lock().look(role, ends, now);
+        // Without its heartbeats the other voters elect another leader.
+        let beats = !participant.gives_way(&metrics);
+        participant.raft.runtime_config().heartbeat(beats);
         // A leader that is cut off hears no member; what it found out then must not hold later.
         if !leads(&metrics) {
             continue;

@@ -39,6 +39,7 @@ mod participant;
 mod peers;
 pub mod placing;
 mod reconcile;
+mod reports;
 mod service;
 #[cfg(test)]
 mod simulation;
@@ -72,6 +73,7 @@ use tonic::transport::Server;
 
 use fonn_auth::tls::Tls;
 use fonn_base::boxed::BoxFuture;
+use fonn_base::device::DeviceWatch;
 use fonn_base::events::Events;
 use fonn_base::hlc::{Hlc, VersionRange};
 use fonn_base::listen::cannot_listen;
@@ -92,6 +94,7 @@ use minor_version::MinorVersion;
 use network::Network;
 use participant::{Participant, leads};
 use peers::{MAP_LEN_MAX, MESSAGE_LEN_MAX, Peers};
+use reports::Reports;
 use service::Service;
 use state::{Change, State};
 use state_machine::StateMachine;
@@ -162,6 +165,9 @@ pub struct Options {
     pub services: Routes,
     /// The clock of the versions that the member gives. None if it gives none.
     pub versions: Option<Arc<Hlc>>,
+    /// The disk of the member's entries. The member refuses probes while a write to it does not
+    /// return. None if it has none.
+    pub device: Option<Arc<DeviceWatch>>,
     /// The bucket of the member: members tell each other which segments they have brought there.
     /// None if it has none.
     pub segments: Option<ColdTier>,
@@ -197,6 +203,7 @@ impl Options {
             tls: None,
             services: Routes::default(),
             versions: None,
+            device: None,
             segments: None,
             #[cfg(test)]
             faults: tests::faults::Links::default(),
@@ -342,6 +349,7 @@ impl Cluster {
         };
         let (states, past) = (machine.subscribe(), machine.past());
         let config = Arc::new(raft_config()?);
+        let begun = Instant::now();
         let raft = Raft::new(info.raft_id, config, network, log.clone(), machine)
             .await
             .map_err(|error| ClusterError::Raft(error.to_string()))?;
@@ -352,6 +360,7 @@ impl Cluster {
             detector: Mutex::new(Detector::new(options.detector)),
             grants: Mutex::new(Grants::new(SplitMix64::from_entropy().next_u64())),
             lease: Mutex::default(),
+            reports: Mutex::new(Reports::new(raft.metrics(), begun)),
             options,
             info,
             identity,

@@ -7,7 +7,9 @@ use std::fmt::Debug;
 use std::ops::RangeBounds;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
+use fonn_base::device::DeviceWatch;
 use fonn_base::pool::{BlockingPool, run_blocking};
 use openraft::storage::{LogFlushed, LogState, RaftLogStorage};
 use openraft::{AnyError, RaftLogReader, StorageIOError};
@@ -32,6 +34,8 @@ pub(super) struct LogStore {
 struct Shared {
     journal: Mutex<Journal>,
     contents: Mutex<Contents>,
+    /// The writes, from when they are asked for.
+    device: DeviceWatch,
 }
 
 impl LogStore {
@@ -41,6 +45,7 @@ impl LogStore {
         let shared = Shared {
             journal: Mutex::new(journal),
             contents: Mutex::new(contents),
+            device: DeviceWatch::default(),
         };
         Ok(Self {
             shared: Arc::new(shared),
@@ -58,8 +63,15 @@ impl LogStore {
         self.shared.contents.lock().snapshot.clone()
     }
 
+    /// Whether a write has waited for the disk for as long as `limit`, and still does.
+    pub(super) fn has_waited(&self, limit: Duration) -> bool {
+        self.shared.device.has_waited(limit)
+    }
+
     /// Appends records to the journal, off the reactor, and then takes them in.
     pub(super) async fn write(&self, records: Vec<Record>) -> Result<(), StorageError> {
+        // The thread may not have come to the write yet.
+        let _call = self.shared.device.begin(0);
         let shared = Arc::clone(&self.shared);
         let job = move || -> Result<(), FileError> {
             let mut journal = shared.journal.lock();
@@ -169,5 +181,38 @@ impl RaftLogStorage<TypeConfig> for LogStore {
 
     async fn purge(&mut self, log_id: LogId) -> Result<(), StorageError> {
         self.write(vec![Record::Purge(log_id)]).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_write_that_does_not_return_is_seen_until_it_does() {
+        let dir = tempfile::tempdir().unwrap();
+        let pool = BlockingPool::new("test", NonZeroUsize::MIN, 8).unwrap();
+        let log = LogStore::open(dir.path(), pool).unwrap();
+        assert!(!log.has_waited(Duration::ZERO));
+        // What a disk that does not answer does to the thread of the pool.
+        let stalled = log.shared.journal.lock();
+        let written = {
+            let log = log.clone();
+            thread::spawn(move || {
+                let mut runtime = tokio::runtime::Builder::new_current_thread();
+                let written = log.write(vec![Record::Vote(Vote::new(1, 5))]);
+                runtime.build().unwrap().block_on(written)
+            })
+        };
+        while !log.has_waited(Duration::ZERO) {
+            thread::yield_now();
+        }
+        assert!(!log.has_waited(Duration::from_secs(3600)));
+        drop(stalled);
+        written.join().unwrap().unwrap();
+        assert!(!log.has_waited(Duration::ZERO));
     }
 }

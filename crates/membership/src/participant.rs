@@ -26,6 +26,7 @@ use super::map::Map;
 use super::member::MemberInfo;
 use super::network::{PAYLOAD_VERSION, json};
 use super::peers::Peers;
+use super::reports::Reports;
 use super::state::{Change, Outcome, Refusal, State};
 use super::state_machine::Past;
 use super::types::{LogId, Metrics, Raft, RaftId};
@@ -40,6 +41,10 @@ const LEADER_WAIT: Duration = Duration::from_millis(100);
 /// cut off.
 pub(super) const QUORUM_FRESH: Duration = Duration::from_secs(1);
 
+/// A write that waits for this part of the silence after which a member is down has stalled: both
+/// together fit into the time in which a lost member is noticed.
+const STALL_PART: u32 = 2;
+
 /// One member: its raft participant and what is known around it.
 pub(super) struct Participant {
     pub(super) options: Options,
@@ -47,6 +52,8 @@ pub(super) struct Participant {
     pub(super) info: MemberInfo,
     pub(super) identity: Identity,
     pub(super) raft: Raft,
+    /// What raft tells of itself.
+    pub(super) reports: Mutex<Reports>,
     pub(super) log: LogStore,
     pub(super) pool: BlockingPool,
     pub(super) states: watch::Receiver<Arc<State>>,
@@ -74,8 +81,25 @@ impl fmt::Debug for Participant {
 }
 
 impl Participant {
+    /// What raft reported last; the time since a majority answered includes the age of that.
     pub(super) fn metrics(&self) -> Metrics {
-        self.raft.metrics().borrow().clone()
+        self.reports.lock().look(Instant::now())
+    }
+
+    /// Whether a write has waited for a disk of this member for too long. The member refuses probes
+    /// then, so that it is declared down like a silent member. A disk that is full or fails gives
+    /// an answer, and has not stalled.
+    pub(super) fn is_stalled(&self) -> bool {
+        let limit = self.state().down_after() / STALL_PART;
+        let device = self.options.device.as_deref();
+        self.log.has_waited(limit) || device.is_some_and(|device| device.has_waited(limit))
+    }
+
+    /// Whether another voter is to lead, because this member has stalled.
+    pub(super) fn gives_way(&self, metrics: &Metrics) -> bool {
+        let membership = metrics.membership_config.membership();
+        let has_other = membership.voter_ids().any(|id| id != self.raft_id());
+        has_other && self.is_stalled()
     }
 
     pub(super) fn state(&self) -> Arc<State> {
@@ -221,6 +245,11 @@ impl Participant {
         change: Change,
         deadline: Duration,
     ) -> Result<u64, ChangeError> {
+        if self.gives_way(&self.metrics()) {
+            return Err(ChangeError::Unavailable(
+                "the disk of the leader does not answer".to_owned(),
+            ));
+        }
         // Not only when it is applied: a member may be older than what it says of itself, and is
         // not to find in its log what it does not know.
         let known = self.state().check_known(&change);

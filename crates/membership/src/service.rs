@@ -109,15 +109,21 @@ impl Members for Service {
         let request = request.into_inner();
         self.0.identity.belonging().check(request.ends.as_ref())?;
         let from = request.ends.as_ref().map_or(0, |ends| ends.source);
-        // A member whose raft has stopped (its disk failed) follows no map any more.
-        if let Err(error) = self.0.metrics().running_state {
-            return Err(Status::unavailable(error.to_string()));
-        }
         self.0.hear_version(from, request.version);
         let silence = self.0.state().down_after();
         let mut lease = self.0.lease.lock();
         lease.hear(&request, silence, Instant::now());
         drop(lease);
+        // Only now: a member that notes no leader takes itself for cut off, and answers without a
+        // lease. A refusal is no answer, so its lease ends.
+        // A member whose raft has stopped (its disk failed) follows no map any more.
+        if let Err(error) = self.0.metrics().running_state {
+            return Err(Status::unavailable(error.to_string()));
+        }
+        if self.0.is_stalled() {
+            let why = "the disk of this member does not answer";
+            return Err(Status::unavailable(why));
+        }
         let version = self.0.newest_version();
         Ok(Response::new(v1::PingResponse { version }))
     }

@@ -7,6 +7,7 @@ mod leases;
 mod lost_disk;
 mod ranges;
 mod scale;
+mod stalls;
 mod versions;
 mod world;
 

@@ -11,21 +11,25 @@ use fonn_base::metrics::Metrics;
 use fonn_base::tasks::Tasks;
 use fonn_disk_tier::levels::CodecChoice;
 use fonn_disk_tier::{DiskOptions, Durability};
+use fonn_forward::{Forwarder, Map, Topology, Upstreams};
 use fonn_membership::{Cluster, Options, Start};
-use fonn_proto::peer::{self, SlotSet};
+use fonn_proto::member::{Member, MemberState};
+use fonn_proto::peer::{Entry as PeerEntry, SlotSet};
 use fonn_proto::request::ServerOutcome;
 use fonn_proto::{
     Base, Batch, BatchStep, Command, ExpirySpec, Get, Outcome, Overlay, Redirects, Store, Watched,
     WriterId, placement,
 };
 use fonn_ram_tier::{LruMode, RamOptions};
-use fonn_replication::{Record, Slot};
+use fonn_replication::{Epoch, MemberId, Record, Slot, Version};
 use fonn_rpc::PeerMetrics;
+use fonn_rpc::testing::Node;
 use fonn_server::{Execution, Job};
+use futures_util::FutureExt as _;
 
 use super::write::NotAcknowledged;
 use super::{Replication, Written, follow};
-use crate::engine::{Acks, Engine, EngineOptions, Settings};
+use crate::engine::{Acks, Engine, EngineOptions, Settings, Transfer};
 
 /// Everything ends long before; a machine under load is slow.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -307,15 +311,15 @@ async fn a_write_that_goes_on_under_another_epoch_is_logged_behind_its_mark() {
     until("it answers", || answers(&replication)).await;
     let (space, key, mut acks) = (Space::default(), b"key", Acks::default());
     let version = engine.versions().next();
-    let entry = peer::Entry::tombstone(space.0, key, version);
+    let entry = PeerEntry::tombstone(space.0, key, version);
     assert!(engine.put_of_peer(&entry, &mut acks).await.unwrap());
     assert_eq!(acks.wait().await, []);
     let mark = engine.mark().await.unwrap();
     let written = engine.fetch_for_peer(space, key).await.unwrap().unwrap();
     let record = Record {
         slot: Slot(placement::slot(key)),
-        version: fonn_replication::Version(version),
-        epoch: fonn_replication::Epoch(replication.epoch()),
+        version: Version(version),
+        epoch: Epoch(replication.epoch()),
         entry: Arc::new(Written {
             space,
             key: key.to_vec().into(),
@@ -327,6 +331,61 @@ async fn a_write_that_goes_on_under_another_epoch_is_logged_behind_its_mark() {
     let feed = engine.fetch_slots(&all, Some(mark), &[], 1 << 20).await;
     let entries = feed.unwrap().entries;
     assert_ne!(entries.len(), 0, "the feed behind the mark lacks it");
+    cluster.stop().await;
+    tasks.finish(Instant::now() + PATIENCE).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_that_a_member_is_slow_to_take_is_not_sent_to_it_a_second_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let (cluster, tasks) = member(dir.path()).await;
+    let other = Node::bind().await;
+    let members = vec![Member {
+        id: "b".to_owned(),
+        client_address: other.address(),
+        state: MemberState::Active,
+        ..Member::default()
+    }];
+    let unowned = (0..placement::SLOT_COUNT).map(|_| None).collect();
+    let map = Map::default();
+    assert!(map.offer(Topology::new(1, members, unowned).unwrap()));
+    let metrics = PeerMetrics::register(&Metrics::new());
+    let upstreams = Upstreams::new(Arc::new(map), fonn_rpc::Options::new("", "a"), metrics);
+    let replication = Replication::new(
+        ("a", cluster.belonging()),
+        Forwarder::new(upstreams, PATIENCE),
+        PATIENCE,
+        Clock::system(),
+        (dir.path().to_owned(), Tasks::new()),
+    );
+    *replication.names.lock() = Arc::from(vec![Some("b".to_owned())]);
+    let (space, to, epoch) = (Space::default(), MemberId(0), Epoch(1));
+    let gone = PeerEntry::tombstone(space.0, b"key", 7);
+    let record = Record {
+        slot: Slot(placement::slot(b"key")),
+        version: Version(7),
+        epoch,
+        entry: Arc::new(Written {
+            space,
+            key: Box::from(b"key".as_slice()),
+            transfer: Transfer::received(&gone),
+        }),
+    };
+    let taking = async {
+        let mut connection = other.accept().await;
+        connection.request().await;
+        let repeated = replication.send_write(to, epoch, &record, true);
+        assert_eq!(
+            repeated.now_or_never(),
+            Some(false),
+            "it waits for an answer"
+        );
+    };
+    // The connection ends without an answer, and the write may be sent again.
+    let sent = replication.send_write(to, epoch, &record, false);
+    let (is_too_long, ()) = tokio::join!(sent, taking);
+    assert!(!is_too_long);
+    assert!(replication.sending.lock().is_empty());
     cluster.stop().await;
     tasks.finish(Instant::now() + PATIENCE).await;
 }

@@ -24,10 +24,29 @@ use crate::engine::{Acks, Engine, Transfer};
 /// What is sent to a member and not answered yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Sending {
-    /// A write, by member, slot and version.
-    Write(u8, u16, u64),
+    /// A write to a member.
+    Write(MemberId, Epoch, Slot, Version),
     Status(u8),
     Page(Attempt),
+}
+
+impl Sending {
+    const fn write(to: MemberId, epoch: Epoch, record: &Record<Entry>) -> Self {
+        Self::Write(to, epoch, record.slot, record.version)
+    }
+}
+
+/// A message under way: until it is answered, or this is dropped.
+#[derive(Debug)]
+struct UnderWay<'a> {
+    replication: &'a Replication,
+    sending: Sending,
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.replication.sending.lock().remove(&self.sending);
+    }
 }
 
 /// Why a write is not acknowledged.
@@ -204,9 +223,21 @@ impl Replication {
         join_all(sent).await.contains(&true)
     }
 
-    /// Sends a write to a member, and tells the core what it answered. `again` says that the member
-    /// may have it by an earlier epoch. True if the member takes no request that is so long.
-    async fn send_write(
+    /// Notes that a message is under way; `None` if it is already.
+    fn begin(&self, sending: Sending) -> Option<UnderWay<'_>> {
+        if !self.sending.lock().insert(sending) {
+            return None;
+        }
+        Some(UnderWay {
+            replication: self,
+            sending,
+        })
+    }
+
+    /// Sends a write to a member, and tells the core what it answered. Does nothing while the write
+    /// is under way already. `again` says that the member may have it by an earlier epoch. True if
+    /// the member takes no request that is so long.
+    pub(super) async fn send_write(
         &self,
         to: MemberId,
         epoch: Epoch,
@@ -214,6 +245,9 @@ impl Replication {
         again: bool,
     ) -> bool {
         let Some(target) = self.member(to) else {
+            return false;
+        };
+        let Some(under_way) = self.begin(Sending::write(to, epoch, record)) else {
             return false;
         };
         let Written {
@@ -227,7 +261,10 @@ impl Replication {
         let call = target
             .client
             .call(&request, envelope, None, self.owners_wait);
-        let answer = match call.await {
+        let answer = call.await;
+        // What the core repeats because of the answer is sent.
+        drop(under_way);
+        let answer = match answer {
             Ok(answer) => answer,
             Err(error) => return error == CallError::TooLong,
         };
@@ -263,30 +300,36 @@ impl Replication {
         let (this, engine) = (Arc::clone(self), Arc::clone(engine));
         let (sending, sent): (Sending, BoxFuture<'static, ()>) = match body {
             Body::Write(record) => (
-                Sending::Write(to.0, record.slot.0, record.version.0),
+                Sending::write(to, epoch, &record),
                 Box::pin(async move {
                     this.send_write(to, epoch, &record, true).await;
                 }),
             ),
-            Body::Status => (
-                Sending::Status(to.0),
-                Box::pin(async move { this.ask_epoch(to, epoch).await }),
-            ),
-            Body::PageRequest(request) => (
-                Sending::Page(request.attempt),
-                Box::pin(async move { this.ask_page(&engine, to, epoch, request).await }),
-            ),
+            Body::Status => {
+                let sending = Sending::Status(to.0);
+                let sent = async move {
+                    if let Some(_under_way) = this.begin(sending) {
+                        this.ask_epoch(to, epoch).await;
+                    }
+                };
+                (sending, Box::pin(sent))
+            }
+            Body::PageRequest(request) => {
+                let sending = Sending::Page(request.attempt);
+                let sent = async move {
+                    if let Some(_under_way) = this.begin(sending) {
+                        this.ask_page(&engine, to, epoch, request).await;
+                    }
+                };
+                (sending, Box::pin(sent))
+            }
             // These answer requests, and are sent as replies ([`serve`](super::serve)).
             Body::Ack { .. } | Body::Page(_) | Body::Incomplete { .. } => return,
         };
-        if !self.sending.lock().insert(sending) {
+        // It is looked at once more when it is sent; this look saves a task.
+        if self.sending.lock().contains(&sending) {
             return;
         }
-        let this = Arc::clone(self);
-        let sent = async move {
-            sent.await;
-            this.sending.lock().remove(&sending);
-        };
         self.group
             .spawn("replication-send", OnShutdown::Abort, sent);
     }

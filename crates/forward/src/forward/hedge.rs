@@ -5,6 +5,7 @@
 //! looks into memory and disk alone, so a read that is slow because of the bucket does not become
 //! two of them. A miss of the second owner says nothing.
 
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use fonn_proto::peer::{Refusal, Reply, Request};
@@ -13,7 +14,7 @@ use fonn_rpc::{Answer, CallError, Pending, Timing};
 use fonn_server::Job;
 use futures_util::future::{Either, select};
 
-use super::{Again, Forwarder, Obstacle, envelope};
+use super::{Again, Attempt, Forwarder, Lane, Obstacle, envelope};
 use crate::stats::Event;
 use crate::upstream::Target;
 
@@ -44,13 +45,6 @@ pub(super) fn executed(
     }
 }
 
-/// The copy that an owner showed, if it has one.
-fn shown(result: Result<Answer, CallError>) -> Option<Answer> {
-    let answer = result.ok()?;
-    let is_hit = matches!(answer.reply(), Ok(Reply::Outcome(Outcome::Hit(_))));
-    is_hit.then_some(answer)
-}
-
 impl Forwarder {
     /// When a command is late at an owner, if another owner could help.
     #[inline]
@@ -73,20 +67,23 @@ impl Forwarder {
         let Some(first) = again.pending.take() else {
             return Err(Obstacle::Senseless);
         };
-        let has_base = again.attempt.has_base;
-        let Some(second) = self.begin_hedge(job, again) else {
+        let Attempt {
+            since, has_base, ..
+        } = again.attempt;
+        let Some(second) = self.ask_next(job, since, Lane::Any) else {
             return executed(first.await, has_base);
         };
+        let second = pin!(self.shown(job, since, second));
         match select(first, second).await {
             Either::Left((result, second)) => match executed(result, has_base) {
                 // The first owner is lost; the second one may have a copy.
-                Err(Obstacle::Call(error)) => match shown(second.await) {
+                Err(Obstacle::Call(error)) => match second.await {
                     Some(answer) => Ok(self.won(answer)),
                     None => Err(Obstacle::Call(error)),
                 },
                 result => result,
             },
-            Either::Right((result, first)) => match shown(result) {
+            Either::Right((shown, first)) => match shown {
                 Some(answer) => Ok(self.won(answer)),
                 None => executed(first.await, has_base),
             },
@@ -98,24 +95,43 @@ impl Forwarder {
         answer
     }
 
-    fn begin_hedge(&self, job: &Job<'_>, again: &Again) -> Option<Pending> {
+    /// The copy that the next owner shows, if it has one. A copy that is too long for the
+    /// connection of small requests is asked for once more.
+    async fn shown(&self, job: &Job<'_>, since: Instant, pending: Pending) -> Option<Answer> {
+        let mut answer = pending.await.ok()?;
+        if matches!(answer.reply(), Ok(Reply::Refused(Refusal::TooLong))) {
+            answer = self.ask_next(job, since, Lane::Large)?.await.ok()?;
+        }
+        let is_hit = matches!(answer.reply(), Ok(Reply::Outcome(Outcome::Hit(_))));
+        is_hit.then_some(answer)
+    }
+
+    /// Asks the next owner for its copy. The budget pays once, for the connection that is tried
+    /// first.
+    fn ask_next(&self, job: &Job<'_>, since: Instant, lane: Lane) -> Option<Pending> {
         let get = hedged(job.command)?;
         let slot = placement::slot(get.key);
         let target = self.upstreams.owner(slot, 1)?;
-        if !self.hedges.spend(self.helpable.total(0)) {
+        if lane == Lane::Any && !self.hedges.spend(self.helpable.total(0)) {
             self.events.count(Event::HedgeDenied);
             return None;
         }
         let now = Instant::now();
         let timing = Timing {
             now,
-            timeout: self.timeout.saturating_sub(now - again.attempt.since),
+            timeout: self.timeout.saturating_sub(now - since),
         };
         let envelope = envelope(slot, job.space, target.epoch).of(job.writer);
         let request = Request::Copy { get };
-        let pending = target.client.begin(&request, envelope, None, timing).ok()?;
-        self.events.count(Event::Hedged);
-        Some(pending)
+        let client = &target.client;
+        match lane {
+            Lane::Any => {
+                let pending = client.begin(&request, envelope, None, timing).ok()?;
+                self.events.count(Event::Hedged);
+                Some(pending)
+            }
+            Lane::Large => client.begin_large(&request, envelope, None, timing).ok(),
+        }
     }
 }
 

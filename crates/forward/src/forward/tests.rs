@@ -5,6 +5,7 @@ use std::sync::Arc;
 use fonn_base::metrics::Metrics;
 use fonn_proto::member::{Member, MemberState};
 use fonn_proto::outcome::{Stored, Value};
+use fonn_proto::peer::Refusal;
 use fonn_proto::placement::{Placed, SLOT_COUNT, Table};
 use fonn_proto::{ExpirySpec, Get, Hit, Redirects, Store, WriterId};
 use fonn_rpc::testing::Node;
@@ -389,6 +390,34 @@ async fn a_member_that_serves_again_gets_new_connections() {
         }
         () = returning => {}
     }
+}
+
+#[tokio::test]
+async fn a_late_read_of_a_long_value_gets_it_from_the_next_owner_for_one_hedge() {
+    let (forwarder, silent, second, key) = before_a_silent_member().await;
+    let forwarder = forwarder.with_hedges();
+    let get = Command::Get(Get::new(key.as_bytes()));
+    let owners = async {
+        let mut first = silent.accept().await;
+        first.request().await;
+        let mut small = second.accept().await;
+        let request = small.request().await;
+        let too_long = Reply::Refused(Refusal::TooLong);
+        small.reply(&request, &too_long).await;
+        let mut large = second.accept().await;
+        let request = large.request().await;
+        let hit = Reply::Outcome(Outcome::Hit(hit()));
+        large.reply(&request, &hit).await;
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        came = carried_out(&forwarder, &get) => {
+            assert!(matches!(came.outcome(), Outcome::Hit(_)), "{came:?}");
+        }
+        () = owners => {}
+    }
+    let total = |event| forwarder.events().total(event);
+    assert_eq!((total(Event::Hedged), total(Event::HedgeWon)), (1, 1));
 }
 
 #[test]

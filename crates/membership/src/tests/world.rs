@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use fonn_base::device::DeviceWatch;
 use fonn_base::tasks::{OnShutdown, Tasks};
 use fonn_proto::member::{Member, MemberState};
 use fonn_replication::Status as SyncStatus;
@@ -29,6 +30,8 @@ pub(super) struct World {
     dir: TempDir,
     /// Where members have their clients, by name: no client is served there.
     clients: Mutex<HashMap<String, TcpListener>>,
+    /// The disks of the members' entries, by name.
+    devices: Mutex<HashMap<String, Arc<DeviceWatch>>>,
 }
 
 pub(super) struct Node {
@@ -50,11 +53,17 @@ impl World {
             host: Ipv4Addr::new(127, 0, 0, host),
             dir: tempfile::tempdir().unwrap(),
             clients: Mutex::default(),
+            devices: Mutex::default(),
         }
     }
 
     pub(super) fn dir(&self, id: &str) -> PathBuf {
         self.dir.path().join(id)
+    }
+
+    pub(super) fn device(&self, id: &str) -> Arc<DeviceWatch> {
+        let mut devices = self.devices.lock();
+        Arc::clone(devices.entry(id.to_owned()).or_default())
     }
 
     pub(super) fn options(&self, id: &str, start: Start) -> Options {
@@ -71,6 +80,7 @@ impl World {
         // Long enough that no member is replaced that stood still for a while.
         options.replace_voter_after = Duration::from_secs(20);
         options.faults = self.links.clone();
+        options.device = Some(self.device(id));
         options
     }
 
