@@ -12,10 +12,11 @@
 //! | another digest | | 400 |
 
 use std::fmt;
+use std::future::Future;
 
 use bytes::Bytes;
 use fonn_proto::Failure;
-use futures_util::stream::BoxStream;
+use futures_util::stream::{BoxStream, StreamExt as _};
 use hyper::header::{
     CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
 };
@@ -52,6 +53,13 @@ pub(crate) enum Piece {
 
 /// Pieces that are fetched while they are sent.
 pub(crate) struct Parts(pub(crate) BoxStream<'static, Piece>);
+
+impl Parts {
+    /// The same, as long as `end` has not ended.
+    pub(crate) fn until(self, end: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self(self.0.take_until(end).boxed())
+    }
+}
 
 impl fmt::Debug for Parts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

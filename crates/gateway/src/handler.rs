@@ -3,7 +3,9 @@
 
 mod actions;
 mod admission;
+mod aside;
 mod exchange;
+mod load;
 mod long;
 mod operate;
 mod packed;
@@ -27,7 +29,7 @@ use hyper::{HeaderMap, Request, Response, StatusCode};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
-use self::admission::Admitted;
+use self::admission::{Admitted, REVOKED};
 use crate::answer::Answer;
 use crate::life::{Active, Life, Times};
 use crate::metrics::{Figures, LostRead};
@@ -86,6 +88,8 @@ struct Inner<S: Store> {
     security: Security,
     options: Options,
     outstanding: Arc<Outstanding>,
+    /// Lists of chunks whose values are being read.
+    manifests: Arc<Outstanding>,
     figures: Figures,
     operations: Arc<Semaphore>,
     /// Connections of HTTP/2 with wide windows.
@@ -95,6 +99,10 @@ struct Inner<S: Store> {
     reworks: Semaphore,
     /// Long trees that are looked into.
     trees: Semaphore,
+    /// Lists of chunks that are looked at.
+    lists: Semaphore,
+    /// Long messages that are read or written by threads of their own.
+    messages: Arc<Semaphore>,
     uploads: Uploads,
     verifier: Arc<Verifier>,
     probation: Strangers<Arc<Life>>,
@@ -154,7 +162,8 @@ impl<S: Store> Front<S> {
             store,
             security,
             options,
-            outstanding: Arc::default(),
+            outstanding: Outstanding::new(1),
+            manifests: Outstanding::new(long::MANIFEST_SHARES),
             figures: Figures::default(),
             probation: Strangers::new(PROBATION_MAX),
             last_on_probation: AtomicU64::new(0),
@@ -162,6 +171,8 @@ impl<S: Store> Front<S> {
             exchanges: Arc::new(Semaphore::new(exchange::EXCHANGES_MAX)),
             reworks: Semaphore::new(remote::REWORKS_MAX),
             trees: Semaphore::new(remote::TREES_MAX),
+            lists: Semaphore::new(long::LISTS_MAX),
+            messages: Arc::new(Semaphore::new(aside::MESSAGES_MAX)),
             uploads: Uploads::default(),
             verifier: Arc::default(),
         }))
@@ -237,7 +248,8 @@ impl<S: Store> Front<S> {
         let is_head = request.method() == hyper::Method::HEAD;
         let has_body = !request.body().is_end_stream();
         let call = Call { peer, life };
-        let (mut answer, is_read) = self.respond(request, routed, call).await;
+        let mut counted = None;
+        let (mut answer, is_read) = self.respond(request, routed, call, &mut counted).await;
         if dialect == Dialect::Actions {
             answer = answer.into_twirp_error();
         }
@@ -247,8 +259,7 @@ impl<S: Store> Front<S> {
         if has_body && !is_read {
             life.leave_unread();
         }
-        let mut counted = None;
-        if answer.body.len() >= COUNTED_LEN_MIN {
+        if answer.body.len() >= COUNTED_LEN_MIN && counted.is_none() {
             let left = self.options().deadline.saturating_sub(begun.elapsed());
             let reader = self.reader(life);
             counted = self.count_unread(&reader, answer.body.len(), left).await;
@@ -283,12 +294,14 @@ impl<S: Store> Front<S> {
         counted
     }
 
-    /// The answer, and whether the body of the request was read.
+    /// The answer, and whether the body of the request was read. The body of the answer may be
+    /// `counted` already.
     async fn respond<B: RequestBody>(
         &self,
         request: Request<B>,
         routed: Result<route::Route, RouteError>,
         call: Call<'_>,
+        counted: &mut Option<Counted<S>>,
     ) -> (Answer, bool) {
         if let Some(refused) = self.refuses_origin(&request, call.peer) {
             return (refused, false);
@@ -311,10 +324,11 @@ impl<S: Store> Front<S> {
             _ => None,
         };
         let headers = login.as_ref().unwrap_or_else(|| request.headers());
-        let Admitted { scope, role, .. } = match self.admit_connection(headers, call).await {
+        let admitted = match self.admit_connection(headers, call).await {
             Ok(admitted) => admitted,
             Err(refused) => return (as_miss(refused, &routed), false),
         };
+        let (scope, role, login) = (admitted.scope, admitted.role, admitted.login);
         let route = match routed {
             Ok(route) => route,
             Err(error) => return (malformed(error), false),
@@ -322,7 +336,15 @@ impl<S: Store> Front<S> {
         if let Some(refused) = self.refuses_role(&route, role) {
             return (refused, false);
         }
-        self.operate(request, route, scope, call).await
+        // An operation of the store that is under way ends by itself.
+        let (mut answer, is_read) = tokio::select! {
+            biased;
+            () = login.clone().revoked() => return (Answer::unauthorized(REVOKED), false),
+            operated = self.operate(request, route, scope, call, counted) => operated,
+        };
+        let stream = answer.stream.take();
+        answer.stream = stream.map(|parts| parts.until(login.revoked()));
+        (answer, is_read)
     }
 }
 
@@ -356,7 +378,7 @@ fn complete<S: Store>(
         headers.insert(CONTENT_LENGTH, HeaderValue::from(len));
     }
     let payload = match stream {
-        Some(parts) => Payload::streamed(parts, active),
+        Some(parts) => Payload::streamed(parts, counted, active),
         None => Payload::new(body, counted, active),
     };
     let mut response = Response::new(payload);

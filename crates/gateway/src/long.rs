@@ -8,7 +8,7 @@ mod cutter;
 mod manifest;
 
 pub(crate) use self::cutter::{Cutter, chunk_len_avg};
-pub(crate) use self::manifest::{Chunk, Manifest, Part};
+pub(crate) use self::manifest::{Chunk, Manifest};
 
 /// Longest value in bytes.
 pub(crate) const LONG_LEN_MAX: u64 = 10 << 30;

@@ -6,6 +6,8 @@
 //! shrinks, and is one body all the same.
 
 use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -24,8 +26,12 @@ const STILL_MAX: Duration = Duration::from_secs(1);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// All of them.
-#[derive(Debug, Default)]
-pub(crate) struct Outstanding(Mutex<Table>);
+#[derive(Debug)]
+pub(crate) struct Outstanding {
+    table: Mutex<Table>,
+    /// They take one of so many parts of what the store allows.
+    shares: usize,
+}
 
 #[derive(Debug, Default)]
 struct Table {
@@ -69,6 +75,14 @@ pub(crate) struct Counted<S: Store> {
 }
 
 impl Outstanding {
+    /// Nothing is unread. It may take one of `shares` parts of what the store allows.
+    pub(crate) fn new(shares: usize) -> Arc<Self> {
+        Arc::new(Self {
+            table: Mutex::default(),
+            shares,
+        })
+    }
+
     /// The reader of a response on the connection `life`.
     pub(crate) fn reader<S: Store>(
         self: &Arc<Self>,
@@ -85,7 +99,7 @@ impl Outstanding {
 
     /// Publishes how much is unread.
     pub(crate) fn publish(&self, snapshot: &mut Snapshot) {
-        let bytes = self.0.lock().bytes;
+        let bytes = self.table.lock().bytes;
         snapshot.gauge(
             "fonn_http_unread_bytes",
             "Bytes of responses over HTTP that clients have not read yet.",
@@ -101,18 +115,26 @@ impl<S: Store> Reader<S> {
     /// # Cancel safety
     /// Safe.
     pub(crate) async fn count(self: &Arc<Self>, bytes: usize) -> Counted<S> {
-        while !self.try_count(bytes) {
-            sleep(POLL_INTERVAL).await;
-        }
-        Counted {
-            reader: Arc::clone(self),
-            bytes,
+        loop {
+            match self.try_count(bytes) {
+                Some(counted) => return counted,
+                None => sleep(POLL_INTERVAL).await,
+            }
         }
     }
 
-    fn try_count(&self, bytes: usize) -> bool {
-        let mut table = self.all.0.lock();
-        let (bytes_max, now) = (self.store.unread_max(), Instant::now());
+    /// As [`Reader::count`]; `None` if there is no room now.
+    pub(crate) fn try_count(self: &Arc<Self>, bytes: usize) -> Option<Counted<S>> {
+        self.take_room(bytes).then(|| Counted {
+            reader: Arc::clone(self),
+            bytes,
+        })
+    }
+
+    fn take_room(&self, bytes: usize) -> bool {
+        let mut table = self.all.table.lock();
+        let bytes_max = self.store.unread_max() / self.all.shares.max(1);
+        let now = Instant::now();
         let is_full = |table: &Table| {
             !table.bodies.is_empty() && table.bytes.saturating_add(bytes) > bytes_max
         };
@@ -147,7 +169,7 @@ impl<S: Store> Reader<S> {
     /// Notes that the client read something, or that the server works on what it reads next.
     pub(crate) fn progress(&self) {
         self.life.touch();
-        let mut table = self.all.0.lock();
+        let mut table = self.all.table.lock();
         let before = self.ticket.load(Ordering::Relaxed);
         if let Some(mut body) = table.bodies.remove(&before) {
             body.progress = Instant::now();
@@ -155,9 +177,24 @@ impl<S: Store> Reader<S> {
         }
     }
 
+    /// Carries out work of the server, during which the client has nothing to read.
+    ///
+    /// # Cancel safety
+    /// That of `work`.
+    pub(crate) async fn working<T>(&self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut work => return done,
+                () = sleep(STILL_MAX / 2) => self.progress(),
+            }
+        }
+    }
+
     /// Counts `bytes` of the response no longer.
     fn let_go(&self, bytes: usize) {
-        let mut table = self.all.0.lock();
+        let mut table = self.all.table.lock();
         let ticket = self.ticket.load(Ordering::Relaxed);
         // It is not there any more if the connection was cut.
         let Some(body) = table.bodies.get_mut(&ticket) else {

@@ -79,10 +79,12 @@ impl<S: Store> Payload<S> {
         }
     }
 
-    /// The pieces of a stream, as the body of the request `active`.
-    pub(crate) fn streamed(parts: Parts, active: Active) -> Self {
+    /// The pieces of a stream, as the body of the request `active`. What they are made of is
+    /// `counted`.
+    pub(crate) fn streamed(parts: Parts, counted: Option<Counted<S>>, active: Active) -> Self {
         Self {
             stream: Some(parts),
+            counted: counted.map(Arc::new),
             ..Self::of_parts(Vec::new(), None, None, active)
         }
     }

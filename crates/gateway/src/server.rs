@@ -83,6 +83,14 @@ const STREAMS_MAX: u32 = 32;
 /// Bytes of a response that HTTP/2 buffers for a reader that is slow.
 const SEND_BUFFER_MAX_BYTES: usize = 256 << 10;
 
+/// Polls of tasks after which a reactor looks at its sockets. A poll may hash or compress a step of
+/// a value, and those of other connections wait for it.
+const EVENT_INTERVAL: u32 = 8;
+
+/// Threads of a reactor for long messages, of which few are worked on at once, and for files of an
+/// OIDC issuer.
+const BLOCKING_THREADS_MAX: usize = 2;
+
 /// Wait after a failed accept, which usually means that file descriptors ran out.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
@@ -161,6 +169,8 @@ impl Gateway {
         for index in 0..threads.max(1) {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
+                .event_interval(EVENT_INTERVAL)
+                .max_blocking_threads(BLOCKING_THREADS_MAX)
                 .build()
                 .map_err(GatewayError::Threads)?;
             let listener = listener.try_clone().map_err(GatewayError::Threads)?;

@@ -5,5 +5,6 @@ mod calls;
 mod connections;
 mod fake;
 mod logins;
+mod messages;
 mod requests;
 mod unread;

@@ -318,12 +318,12 @@ impl<S: Store> Front<S> {
     }
 
     /// The archive of a key.
-    async fn archive(&self, scope: Scope, key: Bytes) -> Option<Long> {
+    async fn archive(&self, scope: Scope, key: Bytes) -> Option<Long<S>> {
         self.long_of(scope, Instance::default(), key).await
     }
 
     /// The archive of a key, if all of it is there.
-    async fn whole_archive(&self, scope: Scope, key: Bytes) -> Option<Long> {
+    async fn whole_archive(&self, scope: Scope, key: Bytes) -> Option<Long<S>> {
         self.whole_long(scope, Instance::default(), key).await
     }
 }

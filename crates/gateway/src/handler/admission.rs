@@ -1,10 +1,18 @@
-//! Admission: the identity of a client, its keyspace and its role.
+//! Admission: the identity of a client, its keyspace and its role, and how long they hold.
+//!
+//! Invariant: a request goes on only as long as the users file has its identity. An upload that
+//! began before a revocation stores nothing after it.
+
+use std::future::pending;
+use std::sync::Arc;
 
 use fonn_admin::{Credentials, Denied, is_foreign};
-use fonn_auth::{Refusal, Role};
+use fonn_auth::{Authenticator, Identity, Refusal, Role};
 use fonn_proto::Failure;
 use fonn_server::{Event, Scope};
 use hyper::{HeaderMap, Request, StatusCode};
+use tokio::sync::watch;
+use tokio::time::sleep;
 
 use super::{Front, Peer};
 use crate::answer::Answer;
@@ -14,13 +22,56 @@ use crate::store::Store;
 /// For a client that sends a password where others can read it: the password is not looked at.
 const NEEDS_TLS: &str = "from other machines this port takes TLS alone: use https";
 
+/// What a request is told whose identity is no longer in force.
+pub(super) const REVOKED: &str = "the user or token was removed, was changed, or has expired";
+
 /// A client that was admitted.
-#[derive(Clone, Copy, Debug)]
 pub(super) struct Admitted {
     pub scope: Scope,
     pub role: Role,
     /// Whether its builds are told that they may store results.
     pub update_enabled: bool,
+    pub login: Login,
+}
+
+/// The login that a request was admitted by; none without users.
+#[derive(Clone)]
+pub(super) struct Login(Option<Box<LoginState>>);
+
+#[derive(Clone)]
+struct LoginState {
+    users: Arc<Authenticator>,
+    changes: watch::Receiver<u64>,
+    identity: Identity,
+}
+
+impl Login {
+    /// Waits until the identity is removed, is changed, or has expired. Without users it waits for
+    /// ever.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub(super) async fn revoked(self) {
+        let Some(mut login) = self.0 else {
+            return pending().await;
+        };
+        while login.users.holds(&login.identity) {
+            let wait = login.users.expiry_wait(&login.identity);
+            let expired = async {
+                match wait {
+                    Some(wait) => sleep(wait).await,
+                    None => pending().await,
+                }
+            };
+            // Both are cancel safe: a change that is not seen here is seen in the next round.
+            tokio::select! {
+                changed = login.changes.changed() => if changed.is_err() {
+                    return pending().await;
+                },
+                () = expired => {}
+            }
+        }
+    }
 }
 
 impl<S: Store> Front<S> {
@@ -57,8 +108,11 @@ impl<S: Store> Front<S> {
                 scope: Scope::default(),
                 role: Role::ReadWrite,
                 update_enabled: true,
+                login: Login(None),
             });
         };
+        // Before the check, so that no change is missed.
+        let changes = users.changes();
         let checked = match Credentials::of(headers) {
             Ok(credentials) => credentials.check(users, Some(peer.address)).await,
             Err(denied) => Err(denied),
@@ -68,6 +122,11 @@ impl<S: Store> Front<S> {
                 scope: Scope::of(&identity, 0),
                 role: identity.role,
                 update_enabled: identity.update_enabled,
+                login: Login(Some(Box::new(LoginState {
+                    users: Arc::clone(users),
+                    changes,
+                    identity,
+                }))),
             }),
             Err(denied) => Err(self.deny(denied)),
         }

@@ -1,6 +1,7 @@
 //! What comes of a request that is let in.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,11 +16,14 @@ use hyper::{HeaderMap, Request, StatusCode};
 use ring::digest::{SHA256, digest};
 use tokio::time::timeout;
 
-use super::long::{instance_of, ranged};
+use super::load::Loaded;
+use super::long::{Long, instance_of, ranged};
+use super::packed::{packed_memory_len, takes_stream};
 use super::{Call, Front, Inner};
 use crate::answer::Answer;
 use crate::dav::{self, Resource};
 use crate::metrics::LostRead;
+use crate::outstanding::{Counted, Reader};
 use crate::receive::{Digested, ReceiveError, RequestBody, Terms};
 use crate::route::{Dialect, Operation, Route};
 use crate::store::{Form, Found, Store};
@@ -32,6 +36,9 @@ const WRITE_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Longest body of a request that is not a value.
 const DOCUMENT_LEN_MAX: usize = 64 << 10;
+
+/// What an action result takes that is sent as JSON, in multiples of its bytes.
+const JSON_COPIES: usize = 4;
 
 const METHODS: HeaderValue =
     HeaderValue::from_static("GET, HEAD, PUT, DELETE, OPTIONS, PROPFIND, MKCOL");
@@ -57,13 +64,14 @@ pub(super) fn methods<B>(request: &Request<B>) -> Answer {
 }
 
 impl<S: Store> Front<S> {
-    /// The answer, and whether the body of the request was read.
+    /// The answer, and whether the body of the request was read. What a read returns is `counted`.
     pub(super) async fn operate<B: RequestBody>(
         &self,
         request: Request<B>,
         route: Route,
         scope: Scope,
         call: Call<'_>,
+        counted: &mut Option<Counted<S>>,
     ) -> (Answer, bool) {
         if route.dialect == Dialect::Actions {
             return self.actions(request, &route, scope, call).await;
@@ -73,7 +81,7 @@ impl<S: Store> Front<S> {
             Operation::TakeEvents => return self.take_events(request, call).await,
             Operation::Describe => return self.describe(request, &route, scope, call).await,
             Operation::Read => {
-                let read = self.read(request.headers(), &route, scope, call);
+                let read = self.read(request.headers(), &route, scope, call, counted);
                 let answer = self.in_time(read).await;
                 self.count_read(&route, &scope, &answer);
                 answer
@@ -181,21 +189,33 @@ impl<S: Store> Front<S> {
         route: &Route,
         scope: Scope,
         call: Call<'_>,
+        counted: &mut Option<Counted<S>>,
     ) -> Answer {
         if is_empty_blob(route) {
             return Answer::value(StatusCode::OK, Bytes::new());
         }
-        let store = self.store().clone();
-        match self.look(store.get(scope, Inner::<S>::key(route))).await {
-            Some(found) => self.answer_found(found, headers, route, scope, call).await,
-            None => Answer::miss(),
+        let has_body = route.operation == Operation::Read;
+        let len_of = |found: &Found| match found.form {
+            _ if !has_body => 0,
+            Form::Packed => packed_memory_len(&found.bytes, takes_stream(headers)),
+            _ if wants_json(headers, route) => JSON_COPIES * found.bytes.len(),
+            _ => found.bytes.len(),
+        };
+        let (key, deadline) = (Inner::<S>::key(route), self.options().deadline);
+        let Some(mut loaded) = self.load(scope, key, call.life, deadline, len_of).await else {
+            return Answer::miss();
+        };
+        // The manifest of a long value is counted as long as its chunks are read.
+        if loaded.found.form != Form::Manifest {
+            *counted = loaded.counted.take();
         }
+        self.answer_found(loaded, headers, route, scope, call).await
     }
 
     /// The answer to a read that found an entry: a miss if not all of its value is there.
     pub(super) async fn answer_found(
         &self,
-        found: Found,
+        loaded: Loaded<S>,
         headers: &HeaderMap,
         route: &Route,
         scope: Scope,
@@ -203,27 +223,38 @@ impl<S: Store> Front<S> {
     ) -> Answer {
         let is_get = route.operation == Operation::Read;
         let range = headers.get(RANGE).filter(|_| is_get);
+        let Loaded {
+            found,
+            reader,
+            counted,
+        } = loaded;
         if found.form == Form::Manifest {
-            return self
-                .read_long(&found.bytes, range, route, scope, call)
-                .await;
+            let long = self.parse_long(scope, instance_of(route), &found.bytes, counted);
+            return self.read_long(long, range, route, call).await;
         }
         if found.form == Form::Packed {
-            return self.read_packed(&found.bytes, headers, route, call).await;
+            let entry = found.bytes;
+            return self.read_packed(&entry, headers, route, reader).await;
         }
         let value = found.bytes;
         if route.dialect == Dialect::Turborepo {
             return self.artifact(&value);
         }
-        let is_servable = async || self.is_servable(scope, &route.key, &value, call).await;
-        if route.dialect == Dialect::BazelAc && !is_servable().await {
-            return Answer::miss();
+        if route.dialect == Dialect::BazelAc {
+            let is_servable = self.is_servable(scope, &route.key, &value, call);
+            if !reader.working(is_servable).await {
+                return Answer::miss();
+            }
         }
-        // A value that is no action result is served as it is.
-        if wants_json(headers, route)
-            && let Some(json) = result_to_json(&value)
-        {
-            return Answer::json(StatusCode::OK, json);
+        if wants_json(headers, route) {
+            let result = value.clone();
+            let json = self.aside(value.len(), move || result_to_json(&result));
+            match reader.working(json).await {
+                Some(Some(json)) => return Answer::json(StatusCode::OK, json),
+                // A value that is no action result is served as it is.
+                Some(None) => {}
+                None => return Answer::miss(),
+            }
         }
         let (mut answer, part) = ranged(range, value.len());
         if let Some(part) = part {
@@ -238,11 +269,11 @@ impl<S: Store> Front<S> {
         entry: &Bytes,
         headers: &HeaderMap,
         route: &Route,
-        call: Call<'_>,
+        reader: Arc<Reader<S>>,
     ) -> Answer {
         let packed = self.parse_packed(entry);
         match packed.filter(|_| route.dialect == Dialect::BazelCas) {
-            Some(packed) => self.answer_packed(&packed, headers, call.life).await,
+            Some(packed) => self.answer_packed(&packed, headers, reader).await,
             None => Answer::miss(),
         }
     }
@@ -250,13 +281,11 @@ impl<S: Store> Front<S> {
     /// The answer to a read of a long value.
     async fn read_long(
         &self,
-        manifest: &Bytes,
+        long: Option<Long<S>>,
         range: Option<&HeaderValue>,
         route: &Route,
-        scope: Scope,
         call: Call<'_>,
     ) -> Answer {
-        let long = self.parse_long(scope, instance_of(route), manifest);
         let Some(long) = long.filter(|_| route.dialect != Dialect::BazelAc) else {
             return Answer::miss();
         };
@@ -304,7 +333,7 @@ impl<S: Store> Front<S> {
         // The length of an artifact, or of a result as JSON, is not that of its value. A result
         // refers to blobs, which have to be there.
         if matches!(route.dialect, Dialect::Turborepo | Dialect::BazelAc) {
-            let read = self.read(headers, route, scope, call).await;
+            let read = self.read(headers, route, scope, call, &mut None).await;
             return read.without_body();
         }
         match self.len_of(route, scope).await {

@@ -17,9 +17,9 @@ use ring::digest::{Context, SHA256};
 use super::Front;
 use super::long::{LongWrite, ranged};
 use crate::answer::{Answer, Parts, Piece};
-use crate::life::Life;
 use crate::long::Manifest;
 use crate::metrics::LostRead;
+use crate::outstanding::Reader;
 use crate::packed::{HEAD_LEN, Packed};
 use crate::payload::frames;
 use crate::receive::reserve;
@@ -136,28 +136,26 @@ impl<S: Store> Front<S> {
     }
 
     /// The bytes of a range. They end early if the stream does not make the blob: the connection
-    /// breaks then, because the length was told before.
-    pub(super) async fn unpacked(
+    /// breaks then, because the length was told before. The reader has [`Unpacking::memory_len`]
+    /// counted.
+    pub(super) fn unpacked(
         &self,
         packed: &Packed,
         wanted: Range<u64>,
-        life: &Arc<Life>,
+        reader: Arc<Reader<S>>,
     ) -> Option<BoxStream<'static, Bytes>> {
-        let (reader, wait_max) = (self.reader(life), self.options().deadline);
-        let held = Unpacking::memory_len(packed);
-        let counted = self.count_unread(&reader, held, wait_max).await?;
         let unpacking = Unpacking::new(packed, wanted).ok()?;
-        let front = self.clone();
-        let parts = stream::unfold((unpacking, counted), move |(mut unpacking, counted)| {
-            let front = front.clone();
+        let (front, reads) = (self.clone(), Arc::clone(&reader));
+        let parts = stream::unfold(unpacking, move |mut unpacking| {
+            let (front, reader) = (front.clone(), Arc::clone(&reads));
             async move {
                 // What comes before the wanted bytes takes its time as well.
-                counted.progress();
+                reader.progress();
                 let part = unpacking.part().await;
                 if part.is_err() {
                     front.figures().lost(LostRead::Malformed);
                 }
-                Some((part.ok()??, (unpacking, counted)))
+                Some((part.ok()??, unpacking))
             }
         });
         Some(frames(parts, reader))
@@ -193,10 +191,10 @@ impl<S: Store> Front<S> {
         &self,
         packed: &Packed,
         headers: &HeaderMap,
-        life: &Arc<Life>,
+        reader: Arc<Reader<S>>,
     ) -> Answer {
         let range = headers.get(RANGE);
-        if range.is_none() && takes_zstd(headers) {
+        if takes_stream(headers) {
             return Answer::value(StatusCode::OK, packed.stream().clone())
                 .with(CONTENT_ENCODING, ZSTD)
                 .with(VARY, HeaderValue::from(ACCEPT_ENCODING));
@@ -209,7 +207,7 @@ impl<S: Store> Front<S> {
         answer.told_len = Some(part.len());
         if !part.is_empty() {
             let wanted = part.start as u64..part.end as u64;
-            let Some(mut parts) = self.unpacked(packed, wanted, life).await else {
+            let Some(mut parts) = self.unpacked(packed, wanted, reader) else {
                 return Answer::miss();
             };
             // A blob whose stream is damaged is a miss, as long as that can be said.
@@ -249,6 +247,19 @@ async fn unpack(packed: &Packed) -> Result<Vec<u8>, ZstdError> {
     }
 }
 
+/// Bytes of an entry of a blob that came compressed which a read has in memory.
+pub(super) fn packed_memory_len(entry: &Bytes, takes_stream: bool) -> usize {
+    match Packed::parse(entry) {
+        Some(packed) if !takes_stream => Unpacking::memory_len(&packed),
+        _ => entry.len(),
+    }
+}
+
+/// Whether a read is answered with the stream as it came.
+pub(super) fn takes_stream(headers: &HeaderMap) -> bool {
+    !headers.contains_key(RANGE) && takes_zstd(headers)
+}
+
 /// Whether the client takes a body that is compressed with zstd.
 fn takes_zstd(headers: &HeaderMap) -> bool {
     let values = headers.get_all(ACCEPT_ENCODING);
@@ -260,8 +271,16 @@ fn takes_zstd(headers: &HeaderMap) -> bool {
         let is_zstd = parts
             .next()
             .is_some_and(|it| it.eq_ignore_ascii_case(b"zstd"));
-        is_zstd && !parts.any(|it| matches!(it, b"q=0" | b"q=0.0" | b"q=0.00" | b"q=0.000"))
+        is_zstd && !parts.any(is_weight_zero)
     })
+}
+
+/// Whether a parameter of a coding says that the client does not take it.
+fn is_weight_zero(parameter: &[u8]) -> bool {
+    let [b'q' | b'Q', b'=', b'0', digits @ ..] = parameter else {
+        return false;
+    };
+    digits.iter().all(|it| matches!(it, b'.' | b'0'))
 }
 
 /// The SHA-256 of the blob that a stream makes, and its length.
@@ -310,6 +329,9 @@ mod tests {
             ("gzip, ZSTD;q=0.5", true),
             ("gzip", false),
             ("zstd;q=0", false),
+            ("zstd; Q=0", false),
+            ("zstd;q=0.0000", false),
+            ("zstd;q=0.001", true),
             ("zstdx", false),
             ("*", false),
         ] {

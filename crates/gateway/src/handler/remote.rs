@@ -23,6 +23,7 @@ use fonn_reapi::{Digest, Hasher, Instance, Method, capabilities};
 use fonn_server::{Event, Scope};
 use futures_util::future::join_all;
 use futures_util::stream::StreamExt as _;
+use http_body_util::Empty;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE};
 use hyper::{HeaderMap, Request, Response, StatusCode, Version};
 use tokio::time::Instant;
@@ -31,18 +32,21 @@ pub(super) use self::chunks::REWORKS_MAX;
 use self::inbound::Inbound;
 use self::reply::Reply;
 pub(super) use self::results::{EMPTY_RESULT, TREES_MAX};
-use super::admission::Admitted;
+use super::admission::REVOKED;
+use super::load::Loaded;
 use super::long::Long;
 use super::{COUNTED_LEN_MIN, Call, Front, Peer};
 use crate::answer::Answer;
+use crate::charged::Charged;
 use crate::life::Life;
 use crate::long::{LONG_LEN_MAX, chunk_len_avg};
 use crate::metrics::LostRead;
+use crate::outstanding::{Counted, Reader};
 use crate::packed::Packed;
 use crate::payload::Payload;
 use crate::receive::RequestBody;
 use crate::route::Dialect;
-use crate::store::{Form, PutMode, PutOutcome, Store};
+use crate::store::{Form, Found, PutMode, PutOutcome, Store};
 use crate::tool::Tool;
 use crate::usage::Use;
 
@@ -75,11 +79,23 @@ struct Caller<'c, S: Store> {
 }
 
 /// A blob that was found.
-enum Blob {
+enum Blob<S: Store> {
     Whole(Bytes),
     Packed(Packed),
-    Long(Long),
+    Long(Long<S>),
 }
+
+/// A blob that was found for a reply.
+struct FoundBlob<S: Store> {
+    blob: Blob<S>,
+    /// The reader of the reply.
+    reader: Arc<Reader<S>>,
+    /// What is counted for it, besides a manifest.
+    counted: Option<Counted<S>>,
+}
+
+/// What a call holds until its reply is sent: what it is charged, and what of its reply is counted.
+type Held<'h, S> = (Charged<'h, S>, Option<Counted<S>>);
 
 impl<S: Store> Front<S> {
     /// Answers a call.
@@ -91,10 +107,14 @@ impl<S: Store> Front<S> {
     ) -> Response<Payload<S>> {
         let (active, begun) = (life.begin(), Instant::now());
         let method = fonn_reapi::method(request.uri().path());
-        let replied = self.reply(request, method, Call { peer, life }).await;
+        let mut held = None;
+        let call = Call { peer, life };
+        let replied = self.reply(request, method, call, &mut held).await;
         let mut reply = replied.unwrap_or_else(Reply::refused);
-        let mut counted = None;
-        if reply.len() >= COUNTED_LEN_MIN {
+        // What the call was charged is given back once its reply is counted.
+        let (charged, counted) = held.unzip();
+        let mut counted = counted.flatten();
+        if reply.len() >= COUNTED_LEN_MIN && counted.is_none() {
             let left = BLOB_DEADLINE.saturating_sub(begun.elapsed());
             let reader = self.reader(life);
             counted = self.count_unread(&reader, reply.len(), left).await;
@@ -102,16 +122,19 @@ impl<S: Store> Front<S> {
                 reply = Reply::refused(Refusal::missing());
             }
         }
+        drop(charged);
         let figures = &self.figures().remote;
         figures.answered(method, reply.code(), reply.sent_len());
         reply.into_response(counted, active)
     }
 
-    async fn reply<B: RequestBody>(
-        &self,
+    /// The reply to a call, and what is `held` of it until it is sent.
+    async fn reply<'h, B: RequestBody>(
+        &'h self,
         request: Request<B>,
         method: Option<Method>,
-        call: Call<'_>,
+        call: Call<'h>,
+        held: &mut Option<Held<'h, S>>,
     ) -> Result<Reply, Refusal> {
         if let Some(refused) = self.refuses_origin(&request, call.peer) {
             return Err(refusal_of(&refused));
@@ -132,7 +155,8 @@ impl<S: Store> Front<S> {
             return Err(health::unwatched());
         }
         let admitted = self.admit_connection(request.headers(), call).await;
-        let Admitted { scope, role, .. } = admitted.map_err(|refused| refusal_of(&refused))?;
+        let admitted = admitted.map_err(|refused| refusal_of(&refused))?;
+        let (scope, role, login) = (admitted.scope, admitted.role, admitted.login);
         let Some(method) = method else {
             let line = "the server is a cache: it has no such call";
             return Err(Refusal::new(Code::Unimplemented, line));
@@ -151,23 +175,14 @@ impl<S: Store> Front<S> {
         let lookup_deadline = (!method.is_write()).then_some(self.options().deadline);
         let body = request.into_body();
         let mut inbound = Inbound::new(terms, body, self.figures(), lookup_deadline);
-        match method {
-            // They were answered before the login.
-            Method::GetCapabilities | Method::HealthCheck | Method::HealthWatch => {
-                Err(health::unwatched())
-            }
-            Method::GetActionResult => caller.get_action_result(&mut inbound).await,
-            Method::UpdateActionResult => caller.update_action_result(&mut inbound).await,
-            Method::FindMissingBlobs => caller.find_missing_blobs(&mut inbound).await,
-            Method::BatchUpdateBlobs => caller.batch_update_blobs(&mut inbound).await,
-            Method::BatchReadBlobs => caller.batch_read_blobs(&mut inbound).await,
-            Method::GetTree => caller.get_tree(&mut inbound).await,
-            Method::SplitBlob => caller.split_blob(&mut inbound).await,
-            Method::SpliceBlob => caller.splice_blob(&mut inbound).await,
-            Method::Read => caller.read(&mut inbound).await,
-            Method::Write => caller.write(&mut inbound).await,
-            Method::QueryWriteStatus => caller.query_write_status(&mut inbound).await,
-        }
+        // An operation of the store that is under way ends by itself.
+        let replied = tokio::select! {
+            biased;
+            () = login.clone().revoked() => return Err(revoked()),
+            replied = caller.carry_out(method, &mut inbound) => replied,
+        };
+        *held = Some(inbound.into_held());
+        replied.map(|reply| reply.until(login.revoked(), revoked))
     }
 
     /// Whether a client is told that it may store results: all but identities that are configured
@@ -187,7 +202,7 @@ impl<S: Store> Front<S> {
         &self,
         scope: Scope,
         key: &[u8],
-        value: &[u8],
+        value: &Bytes,
         call: Call<'_>,
     ) -> bool {
         let Some(instance) = Instance::of_key(key, "ac") else {
@@ -199,23 +214,72 @@ impl<S: Store> Front<S> {
             life: call.life,
             may_write: false,
         };
+        let (terms, body) = (call.terms(self.store()), Empty::<Bytes>::new());
+        let deadline = Some(self.options().deadline);
+        let mut inbound = Inbound::new(terms, body, self.figures(), deadline);
         caller
-            .is_complete(&instance, 0, value)
+            .is_complete(&instance, 0, value, &mut inbound)
             .await
             .unwrap_or(true)
     }
 }
 
 impl<S: Store> Caller<'_, S> {
+    /// Carries out a call.
+    async fn carry_out<B: RequestBody>(
+        &self,
+        method: Method,
+        inbound: &mut Inbound<'_, S, B>,
+    ) -> Result<Reply, Refusal> {
+        match method {
+            // They were answered before the login.
+            Method::GetCapabilities | Method::HealthCheck | Method::HealthWatch => {
+                Err(health::unwatched())
+            }
+            Method::GetActionResult => self.get_action_result(inbound).await,
+            Method::UpdateActionResult => self.update_action_result(inbound).await,
+            Method::FindMissingBlobs => self.find_missing_blobs(inbound).await,
+            Method::BatchUpdateBlobs => self.batch_update_blobs(inbound).await,
+            Method::BatchReadBlobs => self.batch_read_blobs(inbound).await,
+            Method::GetTree => self.get_tree(inbound).await,
+            Method::SplitBlob => self.split_blob(inbound).await,
+            Method::SpliceBlob => self.splice_blob(inbound).await,
+            Method::Read => self.read(inbound).await,
+            Method::Write => self.write(inbound).await,
+            Method::QueryWriteStatus => self.query_write_status(inbound).await,
+        }
+    }
+
     /// A blob; `None` if it is missing, or cannot be had in time.
-    async fn find(&self, instance: &Instance, digest: &Digest) -> Option<Blob> {
+    async fn find(&self, instance: &Instance, digest: &Digest) -> Option<Blob<S>> {
+        let found = self.find_for_reply(instance, digest, |_| 0).await;
+        found.map(|it| it.blob)
+    }
+
+    /// The same for a reply with the blob, of which `len_of` bytes are counted for its reader.
+    async fn find_for_reply(
+        &self,
+        instance: &Instance,
+        digest: &Digest,
+        len_of: impl Fn(&Found) -> usize + Send,
+    ) -> Option<FoundBlob<S>> {
         if Hasher::names_empty(digest) {
-            return Some(Blob::Whole(Bytes::new()));
+            return Some(FoundBlob {
+                blob: Blob::Whole(Bytes::new()),
+                reader: self.front.reader(self.life),
+                counted: None,
+            });
         }
         let key = Bytes::from(digest.blob_key(instance));
-        let get = self.front.store().clone().get(self.scope, key);
         let deadline = BLOB_DEADLINE.max(self.front.options().deadline);
-        let found = self.front.look_within(deadline, get).await?;
+        let loaded = self
+            .front
+            .load(self.scope, key, self.life, deadline, len_of);
+        let Loaded {
+            found,
+            reader,
+            mut counted,
+        } = loaded.await?;
         let (blob, len) = match found.form {
             Form::Value => {
                 let len = found.bytes.len() as u64;
@@ -223,7 +287,10 @@ impl<S: Store> Caller<'_, S> {
             }
             Form::Manifest => {
                 let instance = instance.clone();
-                let long = self.front.parse_long(self.scope, instance, &found.bytes)?;
+                let (scope, counted) = (self.scope, counted.take());
+                let long = self
+                    .front
+                    .parse_long(scope, instance, &found.bytes, counted)?;
                 let len = long.manifest.len();
                 (Blob::Long(long), len)
             }
@@ -237,7 +304,11 @@ impl<S: Store> Caller<'_, S> {
             self.front.figures().lost(LostRead::Malformed);
             return None;
         }
-        Some(blob)
+        Some(FoundBlob {
+            blob,
+            reader,
+            counted,
+        })
     }
 
     /// The bytes of a blob of at most [`WHOLE_LEN_MAX`] bytes.
@@ -247,7 +318,7 @@ impl<S: Store> Caller<'_, S> {
     }
 
     /// As [`Caller::blob`], of a blob that was found.
-    async fn bytes_of(&self, blob: Blob) -> Option<Bytes> {
+    async fn bytes_of(&self, blob: Blob<S>) -> Option<Bytes> {
         match blob {
             Blob::Whole(bytes) => Some(bytes),
             Blob::Packed(packed) if packed.len() > WHOLE_LEN_MAX => None,
@@ -395,6 +466,11 @@ impl<S: Store> Caller<'_, S> {
         }
         put.map_err(failed)
     }
+}
+
+/// The refusal of a call whose identity is no longer in force.
+fn revoked() -> Refusal {
+    refusal_of(&Answer::unauthorized(REVOKED))
 }
 
 /// The refusal of a write that failed.

@@ -4,10 +4,13 @@ use bytes::Bytes;
 use fonn_proto::{Failure, Version};
 use fonn_reapi::{Inflater, ZstdError, result_of_json};
 use fonn_server::Scope;
-use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use hyper::header::{
+    CONTENT_ENCODING, CONTENT_RANGE, CONTENT_TYPE, HeaderName, IF_NONE_MATCH, TRANSFER_ENCODING,
+};
 use hyper::{HeaderMap, Request, StatusCode};
 use tokio::time::timeout;
 
+use super::load::Loaded;
 use super::long::{LongWrite, instance_of};
 use super::operate::names_json;
 use super::packed::{digest_of_stream, kept, with_head};
@@ -33,16 +36,36 @@ impl<S: Store> Front<S> {
     ) -> (Answer, bool) {
         let refusal = |status, code, line| Answer::refusal(route.dialect, status, code, line);
         let (head, mut body) = request.into_parts();
-        let encoding = head.headers.get(CONTENT_ENCODING);
-        let is_encoded =
-            |by: &[u8]| encoding.is_some_and(|it| it.as_bytes().eq_ignore_ascii_case(by));
-        if route.dialect == Dialect::BazelCas && is_encoded(b"zstd") {
-            return self.write_packed(body, route, scope, call).await;
+        if codings(&head.headers, TRANSFER_ENCODING).any(|it| !it.eq_ignore_ascii_case(b"chunked"))
+        {
+            let line = "of the transfer codings the server takes chunked alone";
+            return (
+                refusal(StatusCode::NOT_IMPLEMENTED, "encoding", line),
+                false,
+            );
         }
-        if encoding.is_some() && !is_encoded(b"identity") {
-            let line = "an encoded body would be stored under the name of the plain one";
-            let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
-            return (refusal(status, "encoding", line), false);
+        // RFC 9110, 14.5: such a body would be taken for the whole value.
+        if head.headers.contains_key(CONTENT_RANGE) {
+            let line = "a part of a value is not stored: send the whole value";
+            return (refusal(StatusCode::BAD_REQUEST, "range", line), false);
+        }
+        let mode = match route.dialect {
+            Dialect::Nx => PutMode::Keep,
+            _ if keeps_any(&head.headers) => PutMode::Keep,
+            _ => PutMode::Replace,
+        };
+        let takes_zstd = route.dialect == Dialect::BazelCas;
+        let is_packed = match is_zstd(&head.headers) {
+            Some(is_zstd) if takes_zstd || !is_zstd => is_zstd,
+            _ => {
+                let line = "an encoded body would be stored under the name of the plain one";
+                let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+                return (refusal(status, "encoding", line), false);
+            }
+        };
+        if is_packed {
+            drop(head);
+            return self.write_packed(body, route, scope, call, mode).await;
         }
         let prefix = match route.dialect {
             Dialect::Turborepo => artifact::prefix(&head.headers),
@@ -52,6 +75,9 @@ impl<S: Store> Front<S> {
             let line = "the headers of the artifact are too long";
             return (refusal(StatusCode::BAD_REQUEST, "headers", line), false);
         };
+        let is_json = route.dialect == Dialect::BazelAc && names_json(&head.headers, CONTENT_TYPE);
+        // Nothing more of the head is needed, and the body may take its time.
+        drop(head);
         let terms = Terms {
             prefix: &prefix,
             // A result of an action is a document, not a file.
@@ -78,8 +104,8 @@ impl<S: Store> Front<S> {
                     return (wrong_digest(route.dialect), true);
                 }
                 let entry = (manifest.encode().into(), Form::Manifest);
-                let answer = self.put(entry, manifest.len(), route, scope, call).await;
-                return (answer, true);
+                let put = self.put(entry, manifest.len(), route, scope, call, mode);
+                return (put.await, true);
             }
             Err(error) => return (self.not_received(route.dialect, error), false),
         };
@@ -95,17 +121,22 @@ impl<S: Store> Front<S> {
         }
         // Results are kept in one form, so that every client reads those of every other. What does
         // not read as a result is kept as it came: the path is that of the client.
-        let value =
-            match route.dialect == Dialect::BazelAc && names_json(&head.headers, CONTENT_TYPE) {
-                true => match result_of_json(&received.value) {
-                    Some(result) if result.is_empty() => Bytes::from_static(EMPTY_RESULT),
-                    Some(result) => result,
-                    None => received.value,
-                },
-                false => received.value,
-            };
+        let value = match is_json {
+            true => {
+                let text = received.value.clone();
+                let result = self.aside(len, move || result_of_json(&text)).await;
+                match result {
+                    Some(Some(result)) if result.is_empty() => Bytes::from_static(EMPTY_RESULT),
+                    Some(Some(result)) => result,
+                    Some(None) => received.value,
+                    None => return (Answer::write_failed(route.dialect, Failure::Busy), true),
+                }
+            }
+            false => received.value,
+        };
         let (entry, len) = ((value, Form::Value), len as u64);
-        (self.put(entry, len, route, scope, call).await, true)
+        let put = self.put(entry, len, route, scope, call, mode);
+        (put.await, true)
     }
 
     /// The same for a blob whose body is compressed with zstd. Its stream is kept, unless the blob
@@ -116,6 +147,7 @@ impl<S: Store> Front<S> {
         route: &Route,
         scope: Scope,
         call: Call<'_>,
+        mode: PutMode,
     ) -> (Answer, bool) {
         let (dialect, len_max) = (route.dialect, self.store().value_len_max());
         let terms = Terms {
@@ -162,7 +194,8 @@ impl<S: Store> Front<S> {
                 Err(failure) => return (Answer::write_failed(dialect, failure), true),
             };
             let entry = (manifest.encode().into(), Form::Manifest);
-            return (self.put(entry, len, route, scope, call).await, true);
+            let put = self.put(entry, len, route, scope, call, mode);
+            return (put.await, true);
         }
         let blob_len = usize::try_from(len).unwrap_or(usize::MAX);
         // The blob itself is held only if its stream is longer.
@@ -176,7 +209,8 @@ impl<S: Store> Front<S> {
         if kept.1 == Form::Packed {
             self.figures().remote.packed(kept.0.len(), blob_len);
         }
-        (self.put(kept, len, route, scope, call).await, true)
+        let put = self.put(kept, len, route, scope, call, mode);
+        (put.await, true)
     }
 
     /// Stores the entry of a value of `len` bytes.
@@ -187,11 +221,8 @@ impl<S: Store> Front<S> {
         route: &Route,
         scope: Scope,
         call: Call<'_>,
+        mode: PutMode,
     ) -> Answer {
-        let mode = match route.dialect {
-            Dialect::Nx => PutMode::Keep,
-            _ => PutMode::Replace,
-        };
         let (store, key) = (self.store(), Inner::<S>::key(route));
         let put = store
             .clone()
@@ -214,7 +245,11 @@ impl<S: Store> Front<S> {
         match put {
             Ok(PutOutcome::Kept) if mode == PutMode::Keep => {
                 let line = "there is an entry of this hash, which stays";
-                Answer::refusal(route.dialect, StatusCode::CONFLICT, "exists", line)
+                let status = match route.dialect {
+                    Dialect::Nx => StatusCode::CONFLICT,
+                    _ => StatusCode::PRECONDITION_FAILED,
+                };
+                Answer::refusal(route.dialect, status, "exists", line)
             }
             // A namespace that keeps first values does not tell.
             Ok(_) if route.dialect == Dialect::Turborepo => {
@@ -235,9 +270,38 @@ impl<S: Store> Front<S> {
         }
         let found = self.look(store.clone().get(scope, key)).await?;
         let (version, headers) = (found.version, HeaderMap::new());
-        let read = self.answer_found(found, &headers, route, scope, call);
+        let loaded = Loaded {
+            found,
+            reader: self.reader(call.life),
+            counted: None,
+        };
+        let read = self.answer_found(loaded, &headers, route, scope, call);
         (read.await.status != StatusCode::OK).then_some(version)
     }
+}
+
+/// The codings that a header names.
+fn codings(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &[u8]> {
+    let lines = headers.get_all(name).into_iter();
+    let codings = lines.flat_map(|it| it.as_bytes().split(|byte| *byte == b','));
+    codings.map(<[u8]>::trim_ascii).filter(|it| !it.is_empty())
+}
+
+/// Whether a body is a stream of zstd; `None` if it is encoded in another way.
+fn is_zstd(headers: &HeaderMap) -> Option<bool> {
+    let encodings = codings(headers, CONTENT_ENCODING);
+    let mut encodings = encodings.filter(|it| !it.eq_ignore_ascii_case(b"identity"));
+    match (encodings.next(), encodings.next()) {
+        (None, _) => Some(false),
+        (Some(one), None) if one.eq_ignore_ascii_case(b"zstd") => Some(true),
+        _ => None,
+    }
+}
+
+/// Whether a write is to keep an entry that is there, whatever its value is.
+fn keeps_any(headers: &HeaderMap) -> bool {
+    let mut lines = headers.get_all(IF_NONE_MATCH).iter();
+    lines.any(|it| it.as_bytes().trim_ascii() == b"*")
 }
 
 fn wrong_digest(dialect: Dialect) -> Answer {

@@ -107,6 +107,17 @@ impl Manifest {
         parts.filter(move |part| part.slice(&wanted).is_some())
     }
 
+    /// As [`Manifest::parts`], of a manifest that is needed for nothing else.
+    pub(crate) fn into_parts(self, wanted: Range<u64>) -> impl Iterator<Item = Part> + Send {
+        let mut offset = 0;
+        let parts = self.chunks.into_iter().map(move |chunk| {
+            let part = Part { chunk, offset };
+            offset += u64::from(chunk.len);
+            part
+        });
+        parts.filter(move |part| part.slice(&wanted).is_some())
+    }
+
     pub(crate) fn encode(&self) -> Vec<u8> {
         let rows_len = self.chunks.len() * ROW_LEN;
         let mut bytes = Vec::with_capacity(MARK.len() + 4 + self.head.len() + rows_len);
@@ -215,6 +226,9 @@ mod tests {
                 end += u64::from(part.chunk.len);
             }
             prop_assert_eq!(end, made.len());
+            let parts: Vec<_> = made.parts(0..end / 2).collect();
+            let owned: Vec<_> = made.into_parts(0..end / 2).collect();
+            prop_assert_eq!(parts, owned);
         }
 
         #[test]

@@ -413,3 +413,39 @@ async fn json_that_is_no_action_result_is_kept_as_it_came() {
     let read = site.ask("GET", &cas, &[("accept", JSON)], b"").await;
     assert_eq!(&read.body[..], b"hello");
 }
+
+#[tokio::test]
+async fn what_is_no_plain_whole_value_is_not_stored() {
+    let site = Site::new();
+    let encodings = [
+        ("content-encoding", "identity"),
+        ("content-encoding", "gzip"),
+    ];
+    for (headers, status) in [
+        (&[("content-range", "bytes 0-4/10")][..], 400),
+        (&[("transfer-encoding", "gzip, chunked")][..], 501),
+        (&encodings[..], 415),
+        (&encodings[..1], 200),
+        (&[("transfer-encoding", "chunked")][..], 200),
+    ] {
+        let put = site.ask("PUT", "/key", headers, b"hello").await;
+        assert_eq!(put.status.as_u16(), status, "{headers:?}");
+        assert_eq!(site.store.value("key").is_some(), status == 200);
+        site.store.evict(|_| true);
+    }
+}
+
+#[tokio::test]
+async fn a_write_may_ask_to_keep_what_is_there() {
+    let site = Site::new();
+    let put = async |condition, value: &[u8]| {
+        let headers = [("if-none-match", condition)];
+        let put = site.ask("PUT", "/key", &headers, value).await;
+        put.status.as_u16()
+    };
+    assert_eq!(put("*", b"first").await, 200);
+    assert_eq!(put("*", b"second").await, 412);
+    assert_eq!(site.store.value("key").unwrap(), "first");
+    assert_eq!(put("\"other\"", b"third").await, 200);
+    assert_eq!(site.store.value("key").unwrap(), "third");
+}

@@ -1,20 +1,31 @@
 //! Responses that clients read slowly while others wait for room.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fonn_reapi::Deflater;
+use fonn_proto::Space;
+use fonn_reapi::messages::{BatchReadBlobsRequest, Digest, ReadRequest};
+use fonn_reapi::{Deflater, frame};
+use futures_util::FutureExt as _;
 use http_body_util::{BodyExt as _, Full};
-use hyper::Request;
+use hyper::{Request, Version};
 use ring::digest::{SHA256, digest};
 use tokio::time::sleep;
 
-use super::fake::{Site, VALUE_LEN_MAX, ask};
+use super::fake::{MEMORY_LEN, Site, VALUE_LEN_MAX, ask};
 use crate::actions::hex;
 use crate::handler::Peer;
 use crate::life::{Life, Times};
+use crate::long::{Chunk, Manifest};
+use crate::store::Form;
+
+const PEER: Peer = Peer {
+    address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+    is_encrypted: false,
+};
 
 /// Less than a body may stand still.
 const STEP: Duration = Duration::from_millis(600);
@@ -23,15 +34,37 @@ fn get(path: &str) -> Request<Full<Bytes>> {
     Request::get(path).body(Full::default()).unwrap()
 }
 
+fn call(method: &str, message: Bytes) -> Request<Full<Bytes>> {
+    let request = Request::post(format!("/{method}"))
+        .version(Version::HTTP_2)
+        .header("content-type", "application/grpc");
+    request.body(Full::new(message)).unwrap()
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    hex(digest(&SHA256, bytes).as_ref())
+}
+
+fn new_life() -> Arc<Life> {
+    Life::new(Times::default(), false)
+}
+
 impl Site {
+    /// Stores a value, of which the test has no other copy.
+    fn insert(&self, key: &str, value: Vec<u8>, form: Form) {
+        let key = (Space::default(), Bytes::copy_from_slice(key.as_bytes()));
+        let mut entries = self.store.0.entries.lock();
+        entries.insert(key, (Bytes::from(value), form));
+    }
+
+    fn held(&self) -> usize {
+        self.store.0.held.load(Ordering::SeqCst)
+    }
+
     /// Reads a value a frame at a time. Returns its length, and whether its connection was cut.
     async fn read_slowly(&self, path: &str) -> (usize, bool) {
         let life = Life::new(Times::default(), false);
-        let peer = Peer {
-            address: IpAddr::V4(Ipv4Addr::LOCALHOST),
-            is_encrypted: false,
-        };
-        let response = self.front.answer(get(path), peer, &life).await;
+        let response = self.front.answer(get(path), PEER, &life).await;
         assert_eq!(response.status(), 200, "{path}");
         let (mut body, mut len) = (response.into_body(), 0);
         while let Some(frame) = body.frame().await {
@@ -71,4 +104,100 @@ async fn a_body_that_is_made_while_it_is_read_gives_way_to_no_other_one() {
         assert_eq!(read, (len, false), "{path}");
     }
     assert_eq!(site.store.0.held.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_that_waits_for_room_holds_no_value() {
+    let site = Site::new();
+    let blob = vec![7; VALUE_LEN_MAX];
+    let (name, key) = (sha256(&blob), format!("cas/{}", sha256(&blob)));
+    let read = frame(&ReadRequest {
+        resource_name: format!("blobs/{name}/{VALUE_LEN_MAX}"),
+        ..ReadRequest::default()
+    });
+    site.insert("first", vec![1; VALUE_LEN_MAX], Form::Value);
+    site.store.0.unread_max.store(0, Ordering::SeqCst);
+    for request in [
+        get(&format!("/{key}")),
+        call("google.bytestream.ByteStream/Read", read),
+    ] {
+        site.insert(&key, blob.clone(), Form::Value);
+        let first = site.front.answer(get("/first"), PEER, &new_life()).await;
+        let life = new_life();
+        let mut waiting = Box::pin(site.front.answer(request, PEER, &life));
+        assert!(waiting.as_mut().now_or_never().is_none());
+        let value = site.store.value(&key).unwrap();
+        site.store.evict(|bytes| *bytes == value);
+        assert!(value.is_unique());
+        site.insert(&key, blob.clone(), Form::Value);
+        drop(first);
+        let response = waiting.await;
+        assert_eq!(response.status(), 200);
+        let read = response.into_body().collect().await.unwrap().to_bytes();
+        assert!(read.ends_with(&blob[..1000]) && read.len() >= blob.len());
+    }
+    assert_eq!(site.held(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn batches_that_wait_for_room_are_charged() {
+    let site = Site::new();
+    let blob = vec![7; VALUE_LEN_MAX];
+    let message = frame(&BatchReadBlobsRequest {
+        digests: vec![Digest {
+            hash: sha256(&blob),
+            size_bytes: VALUE_LEN_MAX as i64,
+        }],
+        ..BatchReadBlobsRequest::default()
+    });
+    let path = "build.bazel.remote.execution.v2.ContentAddressableStorage/BatchReadBlobs";
+    site.insert("first", vec![1; VALUE_LEN_MAX], Form::Value);
+    site.insert(&format!("cas/{}", sha256(&blob)), blob, Form::Value);
+    site.store.0.unread_max.store(0, Ordering::SeqCst);
+    let first = site.front.answer(get("/first"), PEER, &new_life()).await;
+    let life = new_life();
+    let mut waiting = Vec::new();
+    for _ in 0..64 {
+        let answer = site.front.answer(call(path, message.clone()), PEER, &life);
+        let mut answer = Box::pin(answer);
+        if answer.as_mut().now_or_never().is_none() {
+            waiting.push(answer);
+        }
+    }
+    // Each is two blobs. The others were told that theirs is missing.
+    assert_eq!(waiting.len(), MEMORY_LEN / VALUE_LEN_MAX / 2);
+    let charged = &site.store.0.charged;
+    assert!(charged.load(Ordering::SeqCst) <= MEMORY_LEN);
+    drop(first);
+    for answer in waiting {
+        let response = answer.await;
+        let read = response.into_body().collect().await.unwrap().to_bytes();
+        assert!(read.len() > VALUE_LEN_MAX);
+    }
+    assert_eq!((charged.load(Ordering::SeqCst), site.held()), (0, 0));
+}
+
+#[tokio::test]
+async fn the_list_of_chunks_of_a_value_is_counted_while_the_value_is_read() {
+    let site = Site::new();
+    let mut manifest = Manifest::default();
+    let hash = digest(&SHA256, b"x");
+    let hash: &[u8] = hash.as_ref();
+    let chunk = Chunk {
+        digest: *hash.first_chunk().unwrap(),
+        len: 1,
+    };
+    assert!((0..100).all(|_| manifest.push(chunk)));
+    site.insert(&format!("cas/{}", sha256(b"x")), b"x".to_vec(), Form::Value);
+    site.insert("long", manifest.encode(), Form::Manifest);
+    let list_len = 2 * manifest.encode().len();
+    let response = site.front.answer(get("/long"), PEER, &new_life()).await;
+    let mut body = response.into_body();
+    for _ in 0..100 {
+        assert!(site.held() >= list_len);
+        let frame = body.frame().await.unwrap().unwrap();
+        assert_eq!(frame.into_data().unwrap(), "x");
+    }
+    assert!(body.frame().await.is_none());
+    assert_eq!(site.held(), 0);
 }

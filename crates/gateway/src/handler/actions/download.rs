@@ -1,5 +1,6 @@
 //! Downloads of archives.
 
+use fonn_reapi::Instance;
 use fonn_server::Scope;
 use hyper::Request;
 use hyper::header::RANGE;
@@ -25,7 +26,8 @@ impl<S: Store> Front<S> {
         let (Some(id), Some(scope)) = (route.digest, scope) else {
             return Answer::miss();
         };
-        let Some(archive) = self.archive(scope, entry_key(&id)).await else {
+        let archive = self.load_long(scope, Instance::default(), entry_key(&id), call.life);
+        let Some(archive) = archive.await else {
             return Answer::miss();
         };
         let range = request.headers().get(RANGE);

@@ -16,7 +16,7 @@ use super::{Long, digest_of};
 use crate::answer::{Answer, Parts, Piece};
 use crate::handler::Front;
 use crate::life::Life;
-use crate::long::{Chunk, Part};
+use crate::long::Chunk;
 use crate::metrics::LostRead;
 use crate::payload::{frames, guarded};
 use crate::range::{self, Wanted};
@@ -73,7 +73,7 @@ async fn is_intact(chunk: &Chunk, bytes: &[u8]) -> bool {
 impl<S: Store> Front<S> {
     /// Whether the chunks of a range are there, as far as that is known within the deadline of
     /// reads. Asking counts as a use of each.
-    pub(in crate::handler) async fn is_whole(&self, long: &Long, wanted: Range<u64>) -> bool {
+    pub(in crate::handler) async fn is_whole(&self, long: &Long<S>, wanted: Range<u64>) -> bool {
         let parts = long.manifest.parts(wanted);
         // A value may have one chunk many times.
         let mut seen = HashSet::new();
@@ -83,6 +83,9 @@ impl<S: Store> Front<S> {
             if number % PROBES_TURN == 0 {
                 // What is known at once takes no turn of others, and sees no deadline.
                 tokio::task::yield_now().await;
+                if let Some(counted) = &long.counted {
+                    counted.progress();
+                }
             }
             let key = digest_of(&chunk).blob_key(&long.instance);
             let probe = self.store().clone().probe(long.scope, key.into());
@@ -104,7 +107,7 @@ impl<S: Store> Front<S> {
     /// The answer to a read of a long value; without a body for a HEAD.
     pub(in crate::handler) async fn answer_long(
         &self,
-        long: Long,
+        long: Long<S>,
         range: Option<&HeaderValue>,
         has_body: bool,
         life: &Arc<Life>,
@@ -138,7 +141,7 @@ impl<S: Store> Front<S> {
     /// the length was told before.
     pub(in crate::handler) fn chunks(
         &self,
-        long: Long,
+        long: Long<S>,
         wanted: Range<u64>,
         life: &Arc<Life>,
     ) -> BoxStream<'static, Bytes> {
@@ -146,10 +149,11 @@ impl<S: Store> Front<S> {
             scope,
             instance,
             manifest,
+            counted,
         } = long;
         let (front, reader) = (self.clone(), self.reader(life));
         let reads = Arc::clone(&reader);
-        let parts: Vec<Part> = manifest.parts(wanted.clone()).collect();
+        let parts = manifest.into_parts(wanted.clone());
         let fetched = stream::iter(parts).map(move |part| {
             let (front, reader) = (front.clone(), Arc::clone(&reads));
             let key = digest_of(&part.chunk).blob_key(&instance);
@@ -179,18 +183,11 @@ impl<S: Store> Front<S> {
         });
         let found = fetched.buffered(FETCHES_MAX);
         let found = found.take_while(|it| ready(it.is_some()));
-        frames(found.filter_map(ready), reader)
-    }
-
-    /// The bytes of a value that is in memory, as those of a range above; `None` if other clients
-    /// leave so much unread that there is no room for it.
-    pub(in crate::handler) async fn parts(
-        &self,
-        bytes: Bytes,
-        life: &Arc<Life>,
-    ) -> Option<BoxStream<'static, Bytes>> {
-        let (reader, wait_max) = (self.reader(life), self.options().deadline);
-        let counted = self.count_unread(&reader, bytes.len(), wait_max).await?;
-        Some(frames(stream::iter([guarded(bytes, counted)]), reader))
+        let frames = frames(found.filter_map(ready), reader);
+        let Some(counted) = counted else {
+            return frames;
+        };
+        // The manifest is counted as long as the stream.
+        frames.inspect(move |_| counted.progress()).boxed()
     }
 }

@@ -15,6 +15,7 @@ use futures_util::future::join_all;
 use super::Caller;
 use super::inbound::Inbound;
 use super::reply::Reply;
+use super::results::references_len;
 use crate::receive::RequestBody;
 use crate::store::{Form, Store};
 use crate::usage::Use;
@@ -89,6 +90,9 @@ impl<S: Store> Caller<'_, S> {
             let line = format!("{len} bytes are more than the {BATCH_LEN_MAX} of a batch");
             return Err(Refusal::invalid(line));
         }
+        // The blobs, and the reply that is made of them.
+        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        inbound.hold(len.saturating_mul(2)).await?;
         let mut responses = Vec::with_capacity(digests.len());
         for part in digests.chunks(BATCH_STEP) {
             let blobs = part.iter().map(|digest| self.blob(&instance, digest));
@@ -131,12 +135,18 @@ impl<S: Store> Caller<'_, S> {
                 return Err(Refusal::invalid(line));
             }
             // It may be made of chunks, or of a stream that is shorter.
-            inbound.keep(len).await?;
+            inbound
+                .keep(len.saturating_add(references_len(len)))
+                .await?;
             let directory = self.bytes_of(found).await;
             let directory = directory.ok_or_else(Refusal::missing)?;
-            references
-                .extend(referrer, &directory)
-                .map_err(Refusal::invalid)?;
+            let (message, mut known) = (directory.clone(), references);
+            let extended = self.front.aside(directory_len, move || {
+                let extended = known.extend(referrer, &message);
+                extended.map(|()| known)
+            });
+            let extended = extended.await.ok_or_else(Refusal::missing)?;
+            references = extended.map_err(Refusal::invalid)?;
             page_len += directory_len;
             page.directories.push(directory);
             if page_len >= TREE_PAGE_LEN {

@@ -26,6 +26,9 @@ use crate::store::{Form, Store};
 /// have to keep their turn.
 pub(in crate::handler) const REWORKS_MAX: usize = 2;
 
+/// What a chunk takes in a reply that names it: as a message, and encoded.
+const NAMED_LEN: usize = 400;
+
 /// How long a call waits for its turn.
 const REWORK_WAIT_MAX: Duration = Duration::from_secs(10);
 
@@ -74,6 +77,8 @@ impl<S: Store> Caller<'_, S> {
         let memory_len = cutting.memory_len(len);
         let manifest = match found {
             Blob::Long(long) => {
+                let chunks = long.manifest.chunks().len();
+                inbound.hold(chunks.saturating_mul(NAMED_LEN)).await?;
                 let wanted = 0..long.manifest.len();
                 match self.front.is_whole(&long, wanted).await {
                     true => long.manifest,
@@ -140,6 +145,7 @@ impl<S: Store> Caller<'_, S> {
             scope: self.scope,
             instance: instance.clone(),
             manifest,
+            counted: None,
         };
         let _turn = self.turn().await?;
         let mut chunks = self.front.chunks(long, 0..len, self.life);

@@ -10,14 +10,16 @@ use fonn_server::Event;
 use prost::Message;
 use tokio::time::timeout;
 
+use super::Held;
 use crate::charged::Charged;
 use crate::metrics::{Figures, LostRead};
+use crate::outstanding::Counted;
 use crate::receive::{Pace, ReceiveError, RequestBody, STEP_MAX, STEP_MIN, Terms};
 use crate::store::Store;
 
 /// Bytes of a call that does not write which are not charged, so that lookups do not wait behind
 /// uploads. Connections are bounded, and so are the calls of each.
-const LOOKUP_LEN: usize = 64 << 10;
+const LOOKUP_LEN: usize = 4 << 10;
 
 /// A step in which memory is charged is at least such a part of what is charged then.
 const STEP_SHARES: usize = 4;
@@ -48,6 +50,8 @@ pub(super) struct Inbound<'r, S: Store, B> {
     /// What the call holds until its end, and for the moment.
     held: usize,
     kept: usize,
+    /// What of the reply is counted as unread.
+    counted: Option<Counted<S>>,
 }
 
 impl<'r, S: Store, B: RequestBody> Inbound<'r, S, B> {
@@ -67,7 +71,18 @@ impl<'r, S: Store, B: RequestBody> Inbound<'r, S, B> {
             deframer: Deframer::default(),
             held: 0,
             kept: 0,
+            counted: None,
         }
+    }
+
+    /// The reply has bytes that are counted as unread.
+    pub(super) fn count(&mut self, counted: Option<Counted<S>>) {
+        self.counted = counted;
+    }
+
+    /// What is held until the reply is sent.
+    pub(super) fn into_held(self) -> Held<'r, S> {
+        (self.charged, self.counted)
     }
 
     /// The next message; `None` at the end of the body.
@@ -146,7 +161,11 @@ impl<'r, S: Store, B: RequestBody> Inbound<'r, S, B> {
         if missing == 0 {
             return Ok(());
         }
-        let more = missing.max((needed / STEP_SHARES).clamp(STEP_MIN, STEP_MAX));
+        let step_min = match self.lookup_deadline {
+            Some(_) => LOOKUP_LEN,
+            None => STEP_MIN,
+        };
+        let more = missing.max((needed / STEP_SHARES).clamp(step_min, STEP_MAX));
         let grow = self.charged.grow(more);
         let is_charged = match self.lookup_deadline {
             Some(deadline) => timeout(deadline, grow).await.unwrap_or(false),

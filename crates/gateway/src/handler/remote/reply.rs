@@ -1,5 +1,7 @@
 //! Responses to calls.
 
+use std::future::Future;
+
 use bytes::Bytes;
 use fonn_reapi::status::{Code, Refusal};
 use fonn_reapi::{Deflater, STEP_LEN, ZstdError, frame, frame_head, frame_read};
@@ -134,6 +136,20 @@ impl Reply {
         }
     }
 
+    /// The same, but `refusal` is the status of a stream that has not ended when `end` does.
+    pub(super) fn until(
+        self,
+        end: impl Future<Output = ()> + Send + 'static,
+        refusal: impl FnOnce() -> Refusal + Send + 'static,
+    ) -> Self {
+        // The status of a stream that reached its end comes first, and no other one is sent.
+        let stream = self.stream.map(|(parts, len)| {
+            let status = stream::once(async move { Piece::Trailers(told(&refusal())) });
+            (Parts(parts.until(end).0.chain(status).boxed()), len)
+        });
+        Self { stream, ..self }
+    }
+
     /// No message, and why.
     pub(super) fn refused(refusal: Refusal) -> Self {
         Self {
@@ -170,7 +186,7 @@ impl Reply {
             None => (HeaderMap::new(), Some(served())),
         };
         let payload = match self.stream {
-            Some((parts, _)) => Payload::streamed(parts, active),
+            Some((parts, _)) => Payload::streamed(parts, counted, active),
             None => Payload::of_parts(self.parts, trailers, counted, active),
         };
         let mut response = Response::new(payload);

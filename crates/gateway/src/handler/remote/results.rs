@@ -12,7 +12,7 @@ use super::reply::Reply;
 use super::{BLOB_DEADLINE, Caller, failed};
 use crate::receive::RequestBody;
 use crate::remote_metrics::ResultLookup;
-use crate::store::{Found, PutOutcome, Store};
+use crate::store::{Form, Found, PutOutcome, Store};
 use crate::usage::Use;
 
 /// Longest message of a directory or a tree that is looked into. As many files as a result may
@@ -24,6 +24,12 @@ const SHORT_TREE_LEN: u64 = 1 << 20;
 
 /// Longer trees that are looked into at once.
 pub(in crate::handler) const TREES_MAX: usize = 2;
+
+/// What is known of the blobs that messages of `len` bytes refer to takes at most so much, while
+/// they are looked for. A short digest takes six times its bytes, and [`References`] has a limit.
+pub(super) fn references_len(len: usize) -> usize {
+    len.saturating_mul(6).min(56 << 20)
+}
 
 /// Field 9, `execution_metadata`, with `fonn` as the worker. It is what a result without outputs is
 /// stored as, because an entry of no bytes is no result over HTTP.
@@ -39,15 +45,22 @@ impl<S: Store> Caller<'_, S> {
         let function = request.digest_function;
         let action = Digest::of_action(request.action_digest.as_ref(), function);
         let key = action.map_err(Refusal::invalid)?.result_key(&instance);
-        let store = self.front.store().clone();
-        let found = self.front.look(store.get(self.scope, Bytes::from(key)));
-        let Some(result) = found.await.and_then(Found::value) else {
+        let (key, deadline) = (Bytes::from(key), self.front.options().deadline);
+        let len_of = |found: &Found| found.bytes.len();
+        let loaded = self
+            .front
+            .load(self.scope, key, self.life, deadline, len_of);
+        let loaded = loaded.await.filter(|it| it.found.form == Form::Value);
+        let Some(loaded) = loaded else {
             let figures = &self.front.figures().remote;
             figures.looked_up(ResultLookup::Absent);
             self.count_use(Use::lookup(false));
             return Err(Refusal::missing());
         };
-        let complete = self.is_complete(&instance, function, &result).await;
+        let result = loaded.found.bytes;
+        inbound.count(loaded.counted);
+        let complete = self.is_complete(&instance, function, &result, inbound);
+        let complete = loaded.reader.working(complete).await;
         self.count_use(Use::lookup(complete == Some(true)));
         match complete {
             Some(true) => Ok(Reply::encoded(result)),
@@ -57,16 +70,27 @@ impl<S: Store> Caller<'_, S> {
 
     /// Whether all that a result refers to is there, which counts as a use of it; `None` if it is
     /// no action result.
-    pub(super) async fn is_complete(
+    pub(super) async fn is_complete<B: RequestBody>(
         &self,
         instance: &Instance,
         function: i32,
-        result: &[u8],
+        result: &Bytes,
+        inbound: &mut Inbound<'_, S, B>,
     ) -> Option<bool> {
         let figures = &self.front.figures().remote;
-        match References::of_result(result, function) {
+        if inbound.keep(references_len(result.len())).await.is_err() {
+            return Some(false);
+        }
+        let message = result.clone();
+        let references = self.front.aside(result.len(), move || {
+            References::of_result(&message, function)
+        });
+        let Some(references) = references.await else {
+            return Some(false);
+        };
+        match references {
             Ok(references) => {
-                let walked = self.walk(instance, references).await;
+                let walked = self.walk(instance, references, result.len(), inbound).await;
                 figures.looked_up(match walked {
                     true => ResultLookup::Complete,
                     false => ResultLookup::Incomplete,
@@ -84,8 +108,15 @@ impl<S: Store> Caller<'_, S> {
         }
     }
 
-    /// Whether all blobs are there, and all that those refer to.
-    async fn walk(&self, instance: &Instance, mut references: References) -> bool {
+    /// Whether all blobs are there, and all that those refer to. So many bytes of messages are
+    /// `known`.
+    async fn walk<B: RequestBody>(
+        &self,
+        instance: &Instance,
+        mut references: References,
+        mut known: usize,
+        inbound: &mut Inbound<'_, S, B>,
+    ) -> bool {
         while let Some((referrer, digest)) = references.next_referrer() {
             if digest.len() > TREE_LEN_MAX {
                 return false;
@@ -97,11 +128,22 @@ impl<S: Store> Caller<'_, S> {
                     _ => return false,
                 }
             }
+            let len = usize::try_from(digest.len()).unwrap_or(usize::MAX);
+            known = known.saturating_add(len);
+            let held = references_len(known).saturating_add(len);
+            if inbound.keep(held).await.is_err() {
+                return false;
+            }
             let Some(message) = self.blob(instance, &digest).await else {
                 return false;
             };
-            if references.extend(referrer, &message).is_err() {
-                return false;
+            let extended = self.front.aside(len, move || {
+                let extended = references.extend(referrer, &message);
+                extended.map(|()| references)
+            });
+            match extended.await {
+                Some(Ok(extended)) => references = extended,
+                Some(Err(_)) | None => return false,
             }
         }
         let blobs: Vec<Digest> = references.blobs().copied().collect();
@@ -118,7 +160,12 @@ impl<S: Store> Caller<'_, S> {
         let function = request.digest_function;
         let action = Digest::of_action(request.action_digest.as_ref(), function);
         let action = action.map_err(Refusal::invalid)?;
-        References::of_result(&request.action_result, function).map_err(Refusal::invalid)?;
+        let message = request.action_result.clone();
+        let checked = self.front.aside(message.len(), move || {
+            References::of_result(&message, function).map(drop)
+        });
+        let checked = checked.await.ok_or_else(|| failed(Failure::Busy))?;
+        checked.map_err(Refusal::invalid)?;
         self.put_inlined(&instance, function, &request.action_result)
             .await;
         let result = match request.action_result.is_empty() {
@@ -136,7 +183,8 @@ impl<S: Store> Caller<'_, S> {
         let Some(kept) = found.and_then(Found::value) else {
             return Ok(Reply::encoded(result));
         };
-        match self.is_complete(&instance, function, &kept).await {
+        let complete = self.is_complete(&instance, function, &kept, inbound);
+        match complete.await {
             Some(true) => Ok(Reply::encoded(kept)),
             // The namespace keeps first values, and an output of the first one is lost.
             Some(false) | None => Err(failed(Failure::ReadOnly)),

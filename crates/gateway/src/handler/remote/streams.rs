@@ -10,13 +10,16 @@ use fonn_reapi::messages::{
 use fonn_reapi::status::{Code, Refusal};
 use fonn_reapi::{Compressor, Deflater, Digest, Resource, ZstdError};
 use fonn_server::Event;
+use futures_util::stream;
 
 use super::inbound::Inbound;
 use super::reply::Reply;
-use super::{Blob, Caller};
+use super::{Blob, Caller, FoundBlob};
+use crate::handler::packed::packed_memory_len;
 use crate::long::LONG_LEN_MAX;
+use crate::payload::frames;
 use crate::receive::RequestBody;
-use crate::store::Store;
+use crate::store::{Form, Found, Store};
 use crate::usage::Use;
 
 /// What a write of a blob that is there is answered with, if the blob would have come compressed.
@@ -44,14 +47,21 @@ impl<S: Store> Caller<'_, S> {
         if offset as u64 > resource.digest.len() {
             return Err(out_of_range());
         }
-        let blob = self.find(&resource.instance, &resource.digest).await;
+        let takes_stream = resource.compressor == Compressor::Zstd && offset == 0;
+        let len_of = |found: &Found| match found.form {
+            Form::Packed => packed_memory_len(&found.bytes, takes_stream),
+            Form::Value | Form::Manifest => found.bytes.len(),
+        };
+        let found = self.find_for_reply(&resource.instance, &resource.digest, len_of);
+        let found = found.await;
         let len = usize::try_from(resource.digest.len()).unwrap_or(usize::MAX);
         let end = match limit {
             0 => len,
             limit => offset.saturating_add(limit).min(len),
         };
-        let blob = blob.ok_or_else(Refusal::missing)?;
-        let reply = self.sent(blob, resource.compressor, offset..end).await?;
+        let mut found = found.ok_or_else(Refusal::missing)?;
+        inbound.count(found.counted.take());
+        let reply = self.sent(found, resource.compressor, offset..end).await?;
         self.count_use(Use::served(end - offset));
         Ok(reply)
     }
@@ -59,12 +69,13 @@ impl<S: Store> Caller<'_, S> {
     /// The reply with a range of a blob.
     async fn sent(
         &self,
-        blob: Blob,
+        found: FoundBlob<S>,
         compressor: Compressor,
         range: Range<usize>,
     ) -> Result<Reply, Refusal> {
         let (front, len) = (self.front, range.len());
         let wanted = range.start as u64..range.end as u64;
+        let (blob, reader) = (found.blob, found.reader);
         let bytes = match (blob, compressor) {
             (Blob::Whole(blob), Compressor::Identity) => {
                 return Ok(Reply::blob(blob.slice(range)));
@@ -74,9 +85,9 @@ impl<S: Store> Caller<'_, S> {
                 return Ok(Reply::blob(packed.stream().clone()));
             }
             (Blob::Whole(blob), Compressor::Zstd) => {
-                front.parts(blob.slice(range), self.life).await
+                Some(frames(stream::iter([blob.slice(range)]), reader))
             }
-            (Blob::Packed(packed), _) => front.unpacked(&packed, wanted, self.life).await,
+            (Blob::Packed(packed), _) => front.unpacked(&packed, wanted, reader),
             (Blob::Long(long), _) => match front.is_whole(&long, wanted.clone()).await {
                 true => Some(front.chunks(long, wanted, self.life)),
                 false => None,

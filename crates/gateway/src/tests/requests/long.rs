@@ -286,3 +286,17 @@ async fn a_long_value_that_is_no_manifest_any_more_is_a_miss() {
     assert_eq!(put.status, 200);
     assert!(site.get("/a", &[]).await.body == value);
 }
+
+#[tokio::test(start_paused = true)]
+async fn lists_of_chunks_are_looked_at_a_few_at_a_time() {
+    let site = Site::new();
+    assert_eq!(site.put("/long", &long_value()).await, 200);
+    let inside = &site.store.0;
+    inside.getting_max.store(0, Ordering::SeqCst);
+    site.store.set(Fault::Slow(Duration::from_millis(10)));
+    let heads = (0..40).map(|_| site.ask("HEAD", "/long", &[], b""));
+    for head in futures_util::future::join_all(heads).await {
+        assert_eq!(head.status.as_u16(), 200);
+    }
+    assert_eq!(inside.getting_max.load(Ordering::SeqCst), 16);
+}
