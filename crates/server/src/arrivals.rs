@@ -64,18 +64,22 @@ impl Arrivals {
             return false;
         };
         let source = arrival.source;
-        let held = table.bytes_by_source.entry(source).or_default();
-        if held.saturating_add(more) > share_max {
-            let oldest = table.by_age.iter().find(|(_, it)| it.source == source);
-            if oldest.is_some_and(|(oldest, _)| *oldest != ticket) {
-                return false;
-            }
+        if table.lacks_share(ticket, source, more, share_max) {
+            return false;
         }
+        let held = table.bytes_by_source.entry(source).or_default();
         *held = held.saturating_add(more);
         if let Some(arrival) = table.by_age.get_mut(&ticket) {
             arrival.bytes += more;
         }
         true
+    }
+
+    /// Whether the share of its source keeps a request from holding so much more.
+    pub fn lacks_share(&self, ticket: u64, more: usize, share_max: usize) -> bool {
+        let table = self.0.lock();
+        let arrival = table.by_age.get(&ticket);
+        arrival.is_some_and(|it| table.lacks_share(ticket, it.source, more, share_max))
     }
 
     /// Takes back what [`Arrivals::grow`] noted.
@@ -134,6 +138,16 @@ impl Arrivals {
 }
 
 impl Table {
+    /// Whether `source` would hold too much with `more`, and has an older request than `ticket`.
+    fn lacks_share(&self, ticket: u64, source: Source, more: usize, share_max: usize) -> bool {
+        let held = self.bytes_by_source.get(&source).copied().unwrap_or(0);
+        if held.saturating_add(more) <= share_max {
+            return false;
+        }
+        let oldest = self.by_age.iter().find(|(_, it)| it.source == source);
+        oldest.is_some_and(|(oldest, _)| *oldest != ticket)
+    }
+
     fn release(&mut self, source: Source, bytes: usize) {
         if let Some(held) = self.bytes_by_source.get_mut(&source) {
             *held = held.saturating_sub(bytes);
@@ -161,6 +175,7 @@ mod tests {
         assert_eq!(arrivals.begin(source(1), 60, 100), None);
         let second = arrivals.begin(source(1), 40, 100).unwrap();
         assert!(!arrivals.grow(second, 1, 100) && arrivals.is_share_held(source(1), 1, 100));
+        assert!(arrivals.lacks_share(second, 1, 100) && !arrivals.lacks_share(first, 1, 100));
         assert!(arrivals.grow(first, 500, 100));
         // Other sources are not concerned, and one request of each always goes.
         assert!(!arrivals.is_share_held(source(2), 1000, 100));

@@ -9,7 +9,8 @@ pub trait Budget: Send + Sync {
     /// memory for them is not there yet.
     fn try_hold(&self, bytes: usize) -> bool;
 
-    /// Counts bytes that are there already: of replies that their client does not read.
+    /// Counts bytes that are there already: of replies that their client does not read, or of what
+    /// a connection keeps.
     fn hold(&self, bytes: usize);
 
     /// Takes back what [`Budget::try_hold`] or [`Budget::hold`] counted.

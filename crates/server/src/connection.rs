@@ -21,7 +21,7 @@ use self::receive::Arrival;
 use self::replies::{Batch, CROWDED_SEND_LEN, Late};
 use super::Shared;
 use super::input::{Chunk, Input};
-use super::memory::Reservation;
+use super::kept::KeptMemory;
 use super::peer;
 use super::pool::{self, POOLED_LEN};
 use super::registry::{Connection, Registered, StartupState};
@@ -115,7 +115,7 @@ struct Driver<'c, S: Service> {
     /// Whether the kernel wakes the connection for many bytes, instead of any.
     waits_for_much: bool,
     /// Memory for what the session keeps between requests.
-    kept: Option<Reservation<'c, S>>,
+    kept: Option<KeptMemory<'c, S>>,
     /// What the last request was about.
     space: Option<Space>,
     /// Whether its start-up is under way.
@@ -274,15 +274,14 @@ impl<'c, S: Service> Driver<'c, S> {
             return;
         };
         let kept_len = session.kept_len();
-        if kept_len == self.kept.as_ref().map_or(0, Reservation::bytes) {
+        if kept_len == self.kept.as_ref().map_or(0, KeptMemory::bytes) {
             return;
         }
         self.kept = None;
         if kept_len == 0 {
             return;
         }
-        let source = Some(self.connection.source);
-        self.kept = Reservation::try_make(self.shared, source, kept_len);
+        self.kept = KeptMemory::try_hold(self.shared, self.connection.source, kept_len);
         if self.kept.is_none() {
             session.forget_kept();
             self.count(Event::Busy, 1);
@@ -294,7 +293,16 @@ impl<'c, S: Service> Driver<'c, S> {
     async fn breathe(&mut self) {
         if self.turn >= TURN_MAX {
             self.turn = 0;
+            // Buffers would be held, and counted by nothing, for the turns of all others.
+            let is_lent = self.out.capacity() > 0;
+            pool::reclaim(&mut self.out, &mut self.scratch);
+            if self.scratch.capacity() > POOLED_LEN {
+                self.scratch = Vec::new();
+            }
             tokio::task::yield_now().await;
+            if is_lent {
+                pool::lend(&mut self.out, &mut self.scratch);
+            }
             // The turns of the others took their time.
             self.batch.moment = None;
         }
@@ -380,7 +388,8 @@ impl<'c, S: Service> Driver<'c, S> {
                         }
                         self.end_request(&reply, &mut queue);
                     }
-                    if !was_admitted && !self.guard.is_admitted() {
+                    let is_stranger = !was_admitted && !self.guard.is_admitted();
+                    if is_stranger {
                         let goes_on = Box::pin(self.delay_stranger()).await;
                         parsed.close |= !goes_on || self.is_overdue();
                     }
@@ -390,13 +399,15 @@ impl<'c, S: Service> Driver<'c, S> {
                     if queue.aside_len() >= CROWDED_SEND_LEN {
                         self.settle(&mut queue).await?;
                     }
-                    if self.is_time_to_send() || self.acks.count() >= ACKS_MAX {
+                    self.turn += if is_computed { TURN_MAX } else { 1 };
+                    // The answers to a stranger are sent one by one: gathered, they would be held
+                    // for the delays of all its requests.
+                    if is_stranger || self.is_time_to_send() || self.acks.count() >= ACKS_MAX {
                         if self.acks.count() > 0 {
                             self.settle(&mut queue).await?;
                         }
                         self.send(Some(&mut queue)).await?;
                     }
-                    self.turn += if is_computed { TURN_MAX } else { 1 };
                     self.breathe().await;
                     if unseen == 0 {
                         self.look_ahead(dialect, space, &data[parsed.consumed..]);

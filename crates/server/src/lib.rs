@@ -11,6 +11,7 @@ mod arrivals;
 mod budget;
 mod connection;
 mod input;
+mod kept;
 mod keys;
 mod limits;
 mod listener;

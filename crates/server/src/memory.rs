@@ -6,7 +6,7 @@
 //! is there already when it turns out that its client does not read it; so if too much is unsent,
 //! the connection that made no progress for the longest time is cut off, first among those of
 //! sources with more than a quarter of the budget. Neither needs more than the budget, however many
-//! clients there are.
+//! clients there are. Unread replies leave a quarter of it to requests.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -21,6 +21,7 @@ use tokio::time::timeout;
 use super::Shared;
 use super::arrivals::Arrivals;
 use super::budget::Budget;
+use super::kept::Kept;
 use super::registry::Connection;
 use super::service::{Event, Service};
 
@@ -42,6 +43,9 @@ const SHARES: usize = 2;
 /// connections are cut off first.
 const UNSENT_SHARES: usize = 4;
 
+/// Requests have one of so many parts of the budget, however much is unsent.
+const REQUEST_SHARES: usize = 4;
+
 /// How often the first in the queue looks whether its memory is there.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -61,6 +65,8 @@ pub(super) struct Memory {
     tls_bytes: AtomicUsize,
     unsent_bytes: AtomicUsize,
     unsent: Mutex<Unsent>,
+    /// What connections keep between requests.
+    pub(super) kept: Kept,
 }
 
 #[derive(Debug, Default)]
@@ -321,7 +327,6 @@ impl<'s, S: Service> Reservation<'s, S> {
         let Some(ticket) = self.ticket.filter(|_| self.may_have(more)) else {
             return self.try_grow(more);
         };
-        memory.arrivals.set_waits(ticket, true);
         let _waits = WaitsForMore {
             arrivals: &memory.arrivals,
             ticket,
@@ -331,6 +336,9 @@ impl<'s, S: Service> Reservation<'s, S> {
                 if self.try_grow(more) {
                     return;
                 }
+                // A request that waits for the share of its source is not in the way of others.
+                let lacks_share = memory.arrivals.lacks_share(ticket, more, share_max(shared));
+                memory.arrivals.set_waits(ticket, !lacks_share);
                 tokio::time::sleep(POLL_INTERVAL).await;
             }
         });
@@ -354,14 +362,15 @@ fn share_max<S: Service>(shared: &Shared<S>) -> usize {
 }
 
 impl Memory {
-    /// Reserves bytes. False if requests and unsent replies would have more than `bytes_max` then,
-    /// or if the memory is not there yet.
+    /// Reserves bytes. False if requests would have more than their part of `bytes_max` then, and
+    /// more than all of it together with unsent replies, or if the memory is not there yet.
     fn try_reserve<S: Service>(&self, shared: &Shared<S>, bytes: usize, bytes_max: usize) -> bool {
         let unsent = self.unsent_bytes();
         let reserve = |held: usize| {
             let all = held.saturating_add(bytes);
+            let fits = all <= bytes_max / REQUEST_SHARES || all.saturating_add(unsent) <= bytes_max;
             // One request always goes, however small the budget is.
-            (held == 0 || all.saturating_add(unsent) <= bytes_max).then_some(all)
+            (held == 0 || fits).then_some(all)
         };
         let reserved = &self.reserved_bytes;
         let updated = reserved.fetch_update(Ordering::AcqRel, Ordering::Acquire, reserve);
@@ -492,6 +501,7 @@ mod tests {
     use tokio::net::UnixStream;
 
     use super::*;
+    use crate::kept::KeptMemory;
     use crate::socket::Socket;
     use crate::tests::fake::{Fake, Manner};
 
@@ -559,6 +569,68 @@ mod tests {
         assert_eq!(shared.reserved_bytes(), 54 * MIB);
         drop((first, second));
         assert_eq!(shared.reserved_bytes(), 0);
+    }
+
+    #[tokio::test]
+    async fn unread_replies_leave_a_quarter_of_the_budget_to_requests() {
+        let shared = shared();
+        let shared: &Shared<Fake> = &shared;
+        let slow = connect(shared, "192.0.2.1:1");
+        let _unsent = shared.memory.hold_unsent(shared, &slow, 64 * MIB);
+        let reserve = |bytes| Reservation::try_make(shared, None, bytes);
+        let requests = [reserve(MIB), reserve(14 * MIB), reserve(MIB)];
+        assert!(requests.iter().all(Option::is_some) && reserve(1).is_none());
+    }
+
+    #[tokio::test]
+    async fn what_is_kept_between_requests_is_in_the_way_of_none_and_waits_for_none() {
+        let shared = shared();
+        let shared: &Shared<Fake> = &shared;
+        let (idle, other) = (
+            connect(shared, "192.0.2.1:1").source,
+            connect(shared, "192.0.2.2:1").source,
+        );
+        let kept = KeptMemory::try_hold(shared, idle, 1);
+        assert!(kept.is_some() && shared.reserved_bytes() == 0);
+        // The upload of either source is the oldest.
+        for source in [idle, other] {
+            let mut upload = Reservation::try_make(shared, Some(source), MIB).unwrap();
+            assert!(upload.try_grow(60 * MIB));
+        }
+        let _waits = Queued::new(&shared.memory);
+        assert!(shared.memory.is_contended());
+        assert!(KeptMemory::try_hold(shared, other, MIB).is_some());
+        // What it may not keep concerns no request.
+        assert!(KeptMemory::try_hold(shared, idle, 5 * MIB).is_none());
+    }
+
+    #[tokio::test]
+    async fn a_request_that_waits_for_the_share_of_its_source_is_not_in_the_way_of_others() {
+        let shared = shared();
+        let shared: &Shared<Fake> = &shared;
+        let (greedy, other) = (
+            connect(shared, "192.0.2.1:1").source,
+            connect(shared, "192.0.2.2:1").source,
+        );
+        let _oldest = Reservation::try_make(shared, Some(other), MIB).unwrap();
+        let first = Reservation::try_make(shared, Some(greedy), 30 * MIB).unwrap();
+        let mut second = Reservation::try_make(shared, Some(greedy), MIB).unwrap();
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut waits = Box::pin(second.grow(2 * MIB));
+        assert!(waits.as_mut().poll(&mut cx).is_pending());
+        assert!(!shared.memory.is_contended());
+        let much = Reservation::try_make(shared, Some(other), 31 * MIB);
+        assert!(much.is_some());
+        drop(waits);
+        drop(first);
+        // The share is there now, and 1 MiB of memory.
+        let more = Reservation::try_make(shared, None, 30 * MIB);
+        assert!(more.is_some());
+        let mut waits = Box::pin(second.grow(2 * MIB));
+        assert!(waits.as_mut().poll(&mut cx).is_pending());
+        assert!(shared.memory.is_contended());
+        drop(waits);
+        assert!(!shared.memory.is_contended());
     }
 
     #[tokio::test]

@@ -1,7 +1,7 @@
 //! Connections of clients that have not logged in, and requests that announce more than they send.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -232,6 +232,40 @@ fn handshakes_where_plaintext_would_do_are_bounded_by_source_too() -> Result<()>
     }
     ensure!(ended == COUNT - BY_SOURCE_MAX, "{ended} gave way");
     ensure!(node.resp()?.command("PING")? == RespReply::Simple("PONG".to_owned()));
+    Ok(())
+}
+
+/// Each connection gives others their turn behind 128 requests, whose replies are 256 KiB here.
+#[test]
+fn replies_that_gather_between_the_turns_of_connections_take_little_memory() -> Result<()> {
+    const COUNT: usize = 1000;
+    const GETS: usize = 250;
+    fonn_tests::process::raise_open_files(COUNT as u64 + 500)?;
+    let node = NodeOptions::new()
+        .in_memory()
+        .flag("--ram-budget", "64m")
+        .start()?;
+    let value = [b'v'; 2048];
+    node.resp()?.call(&[b"SET", b"k", &value])?.ok()?;
+    let requests = resp_request(&[b"GET", b"k"]).repeat(GETS);
+    let mut clients = Vec::new();
+    for _ in 0..COUNT {
+        clients.push(connect(node.addr())?);
+    }
+    for client in &mut clients {
+        client.write_all(&requests)?;
+        // It may have been cut off already, since it reads nothing.
+        let _ = client.shutdown(Shutdown::Write);
+    }
+    for client in &mut clients {
+        ensure!(is_ended(client), "a connection is not served");
+    }
+    let highest = rss_peak_bytes(node.pid()?)?;
+    ensure!(
+        highest <= rss_max(64 * MIB),
+        "{} MiB resident",
+        highest / MIB
+    );
     Ok(())
 }
 

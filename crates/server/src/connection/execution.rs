@@ -162,12 +162,12 @@ impl<S: Service> Driver<'_, S> {
                             .await?;
                     }
                     if is_for_many {
+                        self.turn += 1;
                         // The replies to one request for many keys are no reason to gather them
                         // all.
                         if self.is_time_to_send() {
                             self.relieve(queue).await?;
                         }
-                        self.turn += 1;
                         self.breathe().await;
                     }
                 }

@@ -12,15 +12,15 @@ use fonn_proto::{Failure, Out};
 use tokio::time::timeout;
 
 use super::later::Queue;
-use super::{Current, Driver, stalled};
+use super::{Current, Driver, TURN_MAX, stalled};
 use crate::memory::UnsentGuard;
-use crate::pool::POOLED_LEN;
+use crate::pool::{self, POOLED_LEN};
 use crate::service::{Acks as _, Event, Service};
 
 /// Replies are sent when so many bytes have gathered, even if more requests wait.
 const SEND_LEN: usize = 256 * 1024;
 
-/// As `SEND_LEN`, while much is unsent on other connections.
+/// As `SEND_LEN`, at the end of a turn, and while much is unsent on other connections.
 pub(super) const CROWDED_SEND_LEN: usize = 16 * 1024;
 
 /// How often it is noted when a connection was last used, which is told in seconds.
@@ -94,7 +94,12 @@ impl<'c, S: Service> Driver<'c, S> {
     #[inline]
     pub(super) fn is_time_to_send(&self) -> bool {
         let len = self.out.len();
-        len >= CROWDED_SEND_LEN && (len >= SEND_LEN || self.shared.memory.is_crowded(self.shared))
+        // What has gathered at the end of a turn would be held, and counted by nothing, for the
+        // turns of all others.
+        len >= CROWDED_SEND_LEN
+            && (len >= SEND_LEN
+                || self.turn >= TURN_MAX
+                || self.shared.memory.is_crowded(self.shared))
     }
 
     /// Sends what was composed in the middle of a request.
@@ -105,7 +110,7 @@ impl<'c, S: Service> Driver<'c, S> {
     pub(super) async fn relieve(&mut self, queue: &mut Queue<'_, S::Later>) -> io::Result<()> {
         if self.acks.count() > 0 {
             self.settle(queue).await?;
-            let failures = self.acks.wait().await;
+            let failures = self.wait_acks().await;
             let own = self.current.acks_before;
             if failures.iter().any(|(index, _)| *index >= own) {
                 return Err(unsayable());
@@ -120,7 +125,7 @@ impl<'c, S: Service> Driver<'c, S> {
     /// Waits for the writes of the batch, then sends its replies. `queue` is what is in flight.
     pub(super) async fn send(&mut self, queue: Option<&mut Queue<'_, S::Later>>) -> io::Result<()> {
         if self.acks.count() > 0 {
-            let failures = self.acks.wait().await;
+            let failures = self.wait_acks().await;
             self.replace_failed(&failures)?;
         }
         self.late.clear();
@@ -142,6 +147,16 @@ impl<'c, S: Service> Driver<'c, S> {
             self.batch = Batch::new(now);
         }
         Ok(())
+    }
+
+    /// Waits for the writes of the batch. What is composed counts meanwhile, if it is much.
+    async fn wait_acks(&mut self) -> Vec<(usize, Failure)> {
+        if self.out.len() < CROWDED_SEND_LEN {
+            return self.acks.wait().await;
+        }
+        let _held = self.hold_unsent(self.out.len() + self.out.capacity());
+        // Boxed, so that the guard does not make the task of each connection larger.
+        Box::pin(self.acks.wait()).await
     }
 
     fn replace_failed(&mut self, failures: &[(usize, Failure)]) -> io::Result<()> {
@@ -192,6 +207,8 @@ impl<'c, S: Service> Driver<'c, S> {
         let mut unsent = None;
         // The allocation stays whole until its last byte is sent, and so does that of the requests.
         let allocated = self.out.capacity() + POOLED_LEN;
+        // Of another allocation the capacity is not the length, once a part was sent or shared.
+        let mut is_ordinary = self.out.single().is_some() && self.out.capacity() <= 2 * POOLED_LEN;
         loop {
             match self.connection.socket.try_write(&self.out) {
                 Ok(0) => return Err(io::Error::from(io::ErrorKind::WriteZero)),
@@ -199,8 +216,15 @@ impl<'c, S: Service> Driver<'c, S> {
                     self.shared.service.count(Event::BytesWritten, count as u64);
                     self.out.advance(count);
                     if self.out.is_empty() {
+                        if !is_ordinary {
+                            // One that grew is not held, and counted by nothing, until the next
+                            // bytes are sent.
+                            pool::reclaim(&mut self.out, &mut self.scratch);
+                            pool::lend(&mut self.out, &mut self.scratch);
+                        }
                         return Ok(());
                     }
+                    is_ordinary = false;
                     // What is left counts anew, behind all connections that made no progress
                     // meanwhile.
                     unsent = None;

@@ -92,21 +92,27 @@ fn the_service_hears_of_the_next_keys_sixteen_at_a_time() {
     );
 }
 
-/// How often the reactor turns to a connection that sends a transaction of so many commands.
-fn turns(command: &str, count: usize) -> usize {
+/// What a turn of a connection leaves.
+struct Turn {
+    /// Bytes that the client got in it.
+    received: usize,
+    /// Bytes that count as unsent behind it.
+    unsent: usize,
+}
+
+/// The turns that a reactor gives to a connection with these requests, and the replies to them.
+fn turns_of(service: Fake, requests: &[u8]) -> (Vec<Turn>, Vec<u8>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
     let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
-    let requests = ["MULTI\r\n", &command.repeat(count), "EXEC\r\n"].concat();
-    theirs.write_all(requests.as_bytes()).unwrap();
+    theirs.write_all(requests).unwrap();
     theirs.shutdown(std::net::Shutdown::Write).unwrap();
-    let mut turns = 0;
+    theirs.set_nonblocking(true).unwrap();
+    let (mut turns, mut replies) = (Vec::new(), Vec::new());
     runtime.block_on(async {
-        let service = Arc::new(Fake::new(Manner::AtOnce));
-        service.put(b"a", b"some value".to_vec());
-        let shared = Shared::new(service, Vec::new(), 10);
+        let shared = Shared::new(Arc::new(service), Vec::new(), 10);
         let accepted = Accepted::Unix(ours).into_socket(&Security::default());
         let (socket, peer) = accepted.unwrap();
         shared.registry.pending(0);
@@ -115,15 +121,32 @@ fn turns(command: &str, count: usize) -> usize {
             connection: shared.registry.add(socket, peer, 0),
         }));
         poll_fn(|cx| {
-            turns += 1;
-            serve.as_mut().poll(cx)
+            let end = serve.as_mut().poll(cx);
+            let before = replies.len();
+            let mut part = [0; 4096];
+            while let Ok(len @ 1..) = theirs.read(&mut part) {
+                replies.extend_from_slice(&part[..len]);
+            }
+            turns.push(Turn {
+                received: replies.len() - before,
+                unsent: shared.unsent_bytes(),
+            });
+            end
         })
         .await;
     });
-    let mut replies = String::new();
-    theirs.read_to_string(&mut replies).unwrap();
-    assert!(replies.contains(&format!("*{count}\r\n")), "{replies}");
-    turns
+    (turns, replies)
+}
+
+/// How often the reactor turns to a connection that sends a transaction of so many commands.
+fn turns(command: &str, count: usize) -> usize {
+    let service = Fake::new(Manner::AtOnce);
+    service.put(b"a", b"some value".to_vec());
+    let requests = ["MULTI\r\n", &command.repeat(count), "EXEC\r\n"].concat();
+    let (turns, replies) = turns_of(service, requests.as_bytes());
+    let replies = replies.escape_ascii().to_string();
+    assert!(replies.contains(&format!("*{count}\\r\\n")), "{replies}");
+    turns.len()
 }
 
 #[test]
@@ -133,6 +156,36 @@ fn others_have_their_turn_between_the_computed_answers_of_a_transaction() {
         let computed = turns(command, 50);
         assert!(computed >= read + 48, "{command}: {computed}, {read}");
     }
+}
+
+/// Replies of about 400 bytes.
+fn with_short_value() -> Fake {
+    let service = Fake::new(Manner::AtOnce);
+    service.put(b"hot", vec![b'v'; 400]);
+    service
+}
+
+#[test]
+fn what_gathers_in_a_turn_is_sent_before_others_have_theirs() {
+    const GETS: usize = 600;
+    let reply_len = b"$400\r\n\r\n".len() + 400;
+    let (turns, replies) = turns_of(with_short_value(), &b"GET hot\r\n".repeat(GETS));
+    assert_eq!(replies.len(), GETS * reply_len);
+    let most = turns.iter().map(|turn| turn.received).max();
+    // Those of 128 requests, and not all at the end.
+    assert!(most <= Some(128 * reply_len), "{most:?} bytes");
+}
+
+#[test]
+fn replies_that_wait_for_an_acknowledgement_are_counted() {
+    const GETS: usize = 100;
+    let set = b"set k 0 0 1\r\nv\r\n";
+    let requests = [&set[..], &b"get hot\r\n".repeat(GETS)].concat();
+    let (turns, replies) = turns_of(with_short_value(), &requests);
+    assert!(replies.starts_with(b"STORED\r\nVALUE hot 0 400\r\n"));
+    let most = turns.iter().map(|turn| turn.unsent).max();
+    assert!(most >= Some(GETS * 400), "{most:?} bytes");
+    assert_eq!(turns.last().map(|turn| turn.unsent), Some(0));
 }
 
 fn key() -> impl Strategy<Value = String> {

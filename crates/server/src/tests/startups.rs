@@ -211,10 +211,27 @@ fn a_source_gets_few_answers_a_second_before_its_login() {
     assert!(begun.elapsed() >= delay * REQUESTS);
 }
 
+/// What a stranger has asked for is not held until the delays of all its requests are over.
+#[test]
+fn answers_before_the_login_are_sent_one_by_one() {
+    let (running, _) = guarded_by(Tuning {
+        startup_max: PATIENCE,
+        stranger_delay: Duration::from_secs(2),
+        ..Tuning::default()
+    });
+    let mut stranger = running.connect();
+    stranger.write_all(&b"PING\r\n".repeat(3)).unwrap();
+    expect(&mut stranger, b"+PONG\r\n");
+    // Sent together with it, the others would be there.
+    stranger.set_nonblocking(true).unwrap();
+    let others = stranger.read(&mut [0]).unwrap_err();
+    assert_eq!(others.kind(), std::io::ErrorKind::WouldBlock);
+}
+
 /// A connection whose answer is delayed is counted, so it gives way to newer ones of its source.
 #[test]
 fn a_stranger_that_is_delayed_gives_way_like_one_that_is_silent() {
-    const COUNT: usize = 600;
+    const COUNT: usize = 560;
     let users = Authenticator::new(directory(&[("ci", "read-write")]));
     let security = Security {
         users: Some(Arc::new(users.unwrap())),
@@ -225,10 +242,12 @@ fn a_stranger_that_is_delayed_gives_way_like_one_that_is_silent() {
         ..Tuning::default()
     };
     let running = Running::tuned(Manner::AtOnce, security, tuning);
-    // They send many requests and go; none is there to be told that it gave way.
+    // They send many requests, of which each is delayed.
+    let mut strangers = Vec::new();
     for _ in 0..COUNT {
-        let mut gone = running.connect();
-        gone.write_all(&b"PING\r\n".repeat(1000)).unwrap();
+        let mut stranger = running.connect();
+        stranger.write_all(&b"PING\r\n".repeat(1000)).unwrap();
+        strangers.push(stranger);
     }
     until("all have come", || {
         running.service().counted(Event::Rejected) == COUNT as u64 - 512
