@@ -522,7 +522,7 @@ impl Index {
     /// values in the bucket.
     pub(crate) fn freeze(&self, is_visible: IsVisible<'_>) -> Result<Option<Frozen>, IndexError> {
         let _writer = self.writer.lock();
-        if !self.open_rows(is_visible)?.is_empty() {
+        if self.has_open_row(is_visible)? {
             return Ok(None);
         }
         Ok(Some(Frozen {
@@ -534,7 +534,11 @@ impl Index {
         }))
     }
 
-    /// Fills a blank index from a checkpoint. `entries` come in the order of their hashes.
+    /// Fills a blank index from a checkpoint. `entries` come in the order of their hashes. Returns
+    /// how many there were.
+    ///
+    /// None, and no change, if there are tombstones of lost copies already: what is ingested would
+    /// hide them. The footers of all segments are merged with them instead.
     ///
     /// # Errors
     /// [`IndexError`]; the index is then to be thrown away.
@@ -544,8 +548,11 @@ impl Index {
         cursors: &[(WriterKey, Cursor)],
         marks: &[FlushMark],
         entries: impl Iterator<Item = Result<IndexEntry, IndexError>>,
-    ) -> Result<u64, IndexError> {
+    ) -> Result<Option<u64>, IndexError> {
         let _writer = self.writer.lock();
+        if self.database.has_entries()? {
+            return Ok(None);
+        }
         let next = segments.iter().map(|&(id, _)| id.saturating_add(1)).max();
         let next = next.unwrap_or(0);
         let mut batch = Batch::default();
@@ -580,7 +587,7 @@ impl Index {
             let cutoff = present.entry(mark.key()).or_default();
             *cutoff = mark.cutoff.max(*cutoff);
         }
-        Ok(count)
+        Ok(Some(count))
     }
 
     /// Removes entries that lead nowhere, or to a lost segment out of `missing`, and that `may_go`;

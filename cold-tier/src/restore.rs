@@ -34,8 +34,12 @@ pub(crate) async fn run(shared: &Arc<Shared>, failures: &mut Failures) -> Result
     if shared.options.restore == RestoreFrom::Checkpoint && shared.index.is_blank() {
         for name in checkpoints(shared).await? {
             match restore(shared, &name).await {
-                Ok(entries) => {
+                Ok(Some(entries)) => {
                     tracing::info!(entries, "index of the cold tier restored from a checkpoint");
+                    break;
+                }
+                Ok(None) => {
+                    tracing::info!("no checkpoint: the index has tombstones of lost copies");
                     break;
                 }
                 Err(error @ ColdError::Checkpoint(_)) => {
@@ -91,7 +95,8 @@ pub(crate) async fn checkpoint_objects(
     Ok(shared.list_all(CHECKPOINTS, parse).await?)
 }
 
-async fn restore(shared: &Arc<Shared>, name: &CheckpointName) -> Result<u64, ColdError> {
+/// How many entries came from a checkpoint; None if the index takes none any more.
+async fn restore(shared: &Arc<Shared>, name: &CheckpointName) -> Result<Option<u64>, ColdError> {
     let key = name.key(CheckpointObject::Manifest);
     let bytes = shared.bucket().get(&key).await?;
     let manifest = Manifest::decode(&bytes).map_err(ColdError::Checkpoint)?;
@@ -132,7 +137,7 @@ async fn blocking_io<T: Send + 'static>(
     done.map_err(|error| IndexError::Io(error).into())
 }
 
-fn ingest(shared: &Shared, manifest: &Manifest, spool: &Spool) -> Result<u64, ColdError> {
+fn ingest(shared: &Shared, manifest: &Manifest, spool: &Spool) -> Result<Option<u64>, ColdError> {
     let decoded = manifest.parts.iter().enumerate().map(|(index, facts)| {
         let bytes = spool.read(index)?;
         decode_part(&bytes, facts).map_err(|error| IndexError::Broken(error.to_string()))

@@ -110,7 +110,6 @@ pub(crate) fn tasks(
         queued_to: cursor,
         open: None,
         held: None,
-        lost: HashMap::new(),
     };
     (drains_tx, spiller.run(drains), uploader.run(jobs_rx))
 }
@@ -130,9 +129,6 @@ struct Spiller {
     open: Option<OpenSegment>,
     /// The memory of the batch at hand, until a record of it is in a segment.
     held: Option<Held>,
-    /// The tombstones of lost copies that this run has put into a segment, and that may be on their
-    /// way.
-    lost: HashMap<KeyHash, Version>,
 }
 
 /// The uploader is gone.
@@ -306,16 +302,25 @@ impl Spiller {
 
     /// Adds tombstones for copies that were lost.
     async fn add_lost(&mut self) -> Result<(), Result<Stopped, ColdError>> {
-        let lost = self.shared.blocking(|shared| {
-            let is_visible = |space, at| shared.is_visible(space, at);
-            Ok(shared.index.lost(&is_visible)?)
-        });
-        let rows = lost.await.map_err(Err)?;
-        let hash = |row: &LostRow| KeyHash::of(row.space, &row.key);
-        let open: HashMap<KeyHash, Version> = rows.iter().map(|row| (hash(row), row.at)).collect();
-        self.lost.retain(|hash, at| open.get(hash) == Some(&*at));
+        let mut next: Option<Vec<u8>> = Some(Vec::new());
+        while let Some(after) = next {
+            let lost = self.shared.blocking(move |shared| {
+                let is_visible = |space, at| shared.is_visible(space, at);
+                Ok(shared.index.lost(&after, &is_visible)?)
+            });
+            let page = lost.await.map_err(Err)?;
+            self.add_tombstones(page.rows).await.map_err(Ok)?;
+            next = page.next;
+        }
+        Ok(())
+    }
+
+    /// Adds tombstones, unless they or newer copies are on their way.
+    async fn add_tombstones(&mut self, rows: Vec<LostRow>) -> Result<(), Stopped> {
         for row in rows {
-            if self.lost.insert(hash(&row), row.at) == Some(row.at) {
+            let hash = KeyHash::of(row.space, &row.key);
+            let pending = self.pending.lock().get(&hash).copied();
+            if pending.is_some_and(|pending| pending >= row.at) {
                 continue;
             }
             let record = SpillRecord {
@@ -326,7 +331,7 @@ impl Spiller {
                 written_ms: self.shared.wall_ms(),
                 after: self.read_to.clone(),
             };
-            self.add(record).await.map_err(Ok)?;
+            self.add(record).await?;
         }
         Ok(())
     }

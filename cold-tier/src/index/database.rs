@@ -7,6 +7,7 @@
 //! block.
 
 use std::io;
+use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::time::Duration;
@@ -19,6 +20,8 @@ use fjall::{
     CompressionType, Database as Fjall, Keyspace, KeyspaceCreateOptions, PersistMode, Readable,
     Snapshot,
 };
+use fonn_base::file::is_damage;
+use fonn_base::niceness;
 
 use crate::checkpoint::IndexEntry;
 use crate::names::KeyHash;
@@ -37,6 +40,14 @@ const FALSE_POSITIVE_RATE: f32 = 0.0001;
 /// workers have died; commits wait here before it comes to that.
 const SEALED_MEMTABLES_MAX: usize = 2;
 const LEVEL_0_TABLES_MAX: usize = 16;
+
+/// fjall's threads. The first only flushes, and passes a wish to compact back into the queue as
+/// fast as it can until another takes it: with one other, that costs a core for as long as a
+/// compaction takes.
+const WORKERS: usize = 3;
+
+/// Nice value of these threads: no client waits for them.
+const WORKER_NICENESS: i32 = 10;
 
 /// Why the index did not do what it should.
 #[derive(Debug, thiserror::Error)]
@@ -73,13 +84,10 @@ impl From<fjall::Error> for IndexError {
             fjall::Error::Io(source) | fjall::Error::Storage(fjall::LsmError::Io(source)) => source,
             other => return Self::Broken(other.to_string()),
         };
-        match source.kind() {
-            // A file that is missing or ends early is damage, not a mood of the operating system.
-            io::ErrorKind::NotFound
-            | io::ErrorKind::UnexpectedEof
-            | io::ErrorKind::InvalidData
-            | io::ErrorKind::AlreadyExists => Self::Broken(source.to_string()),
-            _ => Self::Io(source),
+        if is_damage(&source) {
+            Self::Broken(source.to_string())
+        } else {
+            Self::Io(source)
         }
     }
 }
@@ -177,13 +185,22 @@ impl Database {
     pub(crate) fn open(dir: &Path, memtable: u64, cache: u64) -> Result<Self, IndexError> {
         guarded(|| {
             let config = Fjall::builder(dir)
-                .worker_threads(2)
+                .worker_threads(WORKERS)
                 .max_cached_files(Some(64))
                 .cache_size(cache)
                 .journal_compression(CompressionType::None)
                 .manual_journal_persist(true)
                 .into_config();
-            let fjall = Fjall::open(config)?;
+            // fjall's workers inherit the nice value of the thread that opens the database.
+            let open = || {
+                // Tests are many at a time: such a thread would get next to no time.
+                if !cfg!(any(test, feature = "test-util")) {
+                    niceness::stand_back(WORKER_NICENESS);
+                }
+                Fjall::open(config)
+            };
+            let opened = std::thread::scope(|scope| scope.spawn(open).join());
+            let fjall = opened.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
             let entries = fjall.keyspace(ENTRIES, || options(memtable))?;
             // The small ones change with each segment, not with each entry.
             let small = (memtable / 4).max(64 << 10);
@@ -216,6 +233,35 @@ impl Database {
                 Ok((rest.to_vec(), value.to_vec()))
             });
             found.collect()
+        })
+    }
+
+    /// Rows that the meta keyspace has under a prefix, from behind `after` on, as
+    /// [`Database::meta_under`] gives them. At most `rows_max`, and none behind the row with which
+    /// their keys have `bytes_max` bytes.
+    pub(crate) fn meta_page(
+        &self,
+        prefix: &[u8],
+        after: &[u8],
+        (rows_max, bytes_max): (usize, usize),
+    ) -> Result<Vec<MetaRow>, IndexError> {
+        guarded(|| {
+            let start = Bound::Excluded([prefix, after].concat());
+            let range = (start, Bound::<Vec<u8>>::Unbounded);
+            let mut page = Vec::new();
+            let mut bytes = 0;
+            for guard in self.meta.range(range).take(rows_max) {
+                let (key, value) = guard.into_inner()?;
+                let Some(rest) = key.strip_prefix(prefix) else {
+                    break;
+                };
+                bytes += rest.len();
+                page.push((rest.to_vec(), value.to_vec()));
+                if bytes >= bytes_max {
+                    break;
+                }
+            }
+            Ok(page)
         })
     }
 
@@ -286,6 +332,11 @@ impl Database {
         })
     }
 
+    /// Whether there is an entry.
+    pub(crate) fn has_entries(&self) -> Result<bool, IndexError> {
+        guarded(|| Ok(!self.entries.is_empty()?))
+    }
+
     /// Whether nothing was ever written.
     pub(crate) fn is_empty(&self) -> Result<bool, IndexError> {
         guarded(|| Ok(self.entries.is_empty()? && self.meta.is_empty()?))
@@ -323,7 +374,6 @@ impl Scan {
         after: Option<KeyHash>,
         limit: usize,
     ) -> Result<Vec<IndexEntry>, IndexError> {
-        use std::ops::Bound;
         guarded(|| {
             let start = after.map_or(Bound::Unbounded, |hash| Bound::Excluded(hash.0.to_vec()));
             let range = (start, Bound::<Vec<u8>>::Unbounded);

@@ -18,12 +18,24 @@ pub(super) const NOWHERE: u32 = u32::MAX;
 
 const PREFIX_LOST: &[u8] = b"lost/";
 
+/// How many rows are in memory at once, and about how many bytes of their keys.
+pub(super) const PAGE_MAX: (usize, usize) = (4096, 1 << 20);
+
 /// A tombstone that has to be in the bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LostRow {
     pub(crate) space: u32,
     pub(crate) key: Vec<u8>,
     pub(crate) at: Version,
+}
+
+/// Rows of one piece of the index.
+#[derive(Debug)]
+pub(crate) struct LostPage {
+    pub(crate) rows: Vec<LostRow>,
+    /// The last place that was looked at, behind which the next page begins. None if there was
+    /// nothing to look at.
+    pub(crate) next: Option<Vec<u8>>,
 }
 
 /// Whether no flush of a space hides a version.
@@ -78,18 +90,40 @@ impl Index {
         Ok(count)
     }
 
-    /// Tombstones that are in no segment yet. Rows of others are removed, and tombstones that a
-    /// flush hides: it hides all that they hide, and no segment takes them.
-    pub(crate) fn lost(&self, is_visible: IsVisible<'_>) -> Result<Vec<LostRow>, IndexError> {
+    /// Tombstones that are in no segment yet, from behind the place `after` on, which is empty for
+    /// the first page. Rows of others are removed, and tombstones that a flush hides: it hides all
+    /// that they hide, and no segment takes them.
+    pub(crate) fn lost(
+        &self,
+        after: &[u8],
+        is_visible: IsVisible<'_>,
+    ) -> Result<LostPage, IndexError> {
         let _writer = self.writer.lock();
-        self.open_rows(is_visible)
+        self.open_rows(after, is_visible)
+    }
+
+    /// Whether there is a tombstone that is in no segment yet. The caller is the writer.
+    pub(super) fn has_open_row(&self, is_visible: IsVisible<'_>) -> Result<bool, IndexError> {
+        let mut after: Vec<u8> = Vec::new();
+        loop {
+            let page = self.open_rows(&after, is_visible)?;
+            if !page.rows.is_empty() {
+                return Ok(true);
+            }
+            let Some(next) = page.next else {
+                return Ok(false);
+            };
+            after = next;
+        }
     }
 
     /// [`Index::lost`] of a caller that is the writer.
-    pub(super) fn open_rows(&self, is_visible: IsVisible<'_>) -> Result<Vec<LostRow>, IndexError> {
+    fn open_rows(&self, after: &[u8], is_visible: IsVisible<'_>) -> Result<LostPage, IndexError> {
+        let found = self.database.meta_page(PREFIX_LOST, after, PAGE_MAX)?;
+        let next = found.last().map(|(name, _)| name.clone());
         let mut rows = Vec::new();
         let mut batch = Batch::default();
-        for (name, value) in self.database.meta_under(PREFIX_LOST)? {
+        for (name, value) in found {
             let row = parse_row(&name, &value)?;
             let hash = KeyHash::of(row.space, &row.key);
             let entry = self.database.entry(hash)?;
@@ -106,7 +140,7 @@ impl Index {
         if !batch.is_empty() {
             self.database.commit(batch)?;
         }
-        Ok(rows)
+        Ok(LostPage { rows, next })
     }
 }
 

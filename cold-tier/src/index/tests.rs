@@ -275,7 +275,7 @@ fn a_restored_index_is_the_one_that_was_frozen() {
         let count = restored
             .restore(&frozen.segments, &frozen.cursors, &frozen.marks, rows)
             .unwrap();
-        assert_eq!(count, 2);
+        assert_eq!(count, Some(2));
     }
     let restored = open(to.path());
     assert!(!restored.is_blank() && !restored.is_complete());
@@ -286,6 +286,29 @@ fn a_restored_index_is_the_one_that_was_frozen() {
     // It goes on from there.
     merge_in(&restored, 2, &[("a", 3)]);
     assert_eq!(restored.entry(hash("a")).unwrap().unwrap().at, 3);
+}
+
+#[test]
+fn a_checkpoint_does_not_hide_the_tombstone_of_a_lost_copy() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let index = open(from.path());
+    merge_in(&index, 0, &[("a", 1)]);
+    let frozen = index.freeze(&|_, _| true).unwrap().unwrap();
+    let entries: Vec<IndexEntry> = frozen.scan.page(None, 100).unwrap();
+    let blank = open(to.path());
+    blank.lose(&[lost_copy("a", 2)]).unwrap();
+    let rows = entries.into_iter().map(Ok);
+    let restored = blank
+        .restore(&frozen.segments, &frozen.cursors, &frozen.marks, rows)
+        .unwrap();
+    assert_eq!(restored, None);
+    // The footers follow, and the tombstone waits for its segment.
+    merge_in(&blank, 0, &[("a", 1)]);
+    let entry = blank.entry(hash("a")).unwrap().unwrap();
+    assert_eq!((entry.at, entry.tombstone), (2, true));
+    assert!(blank.freeze(&|_, _| true).unwrap().is_none());
+    drop(blank);
+    assert!(Index::open(to.path(), 1 << 20, 1 << 20).is_ok());
 }
 
 #[test]
@@ -314,6 +337,28 @@ fn another_format_is_refused_and_damage_is_broken() {
     std::fs::write(dir.path().join("version"), b"FJL\x09").unwrap();
     let damaged = Index::open(dir.path(), 1 << 20, 1 << 20);
     assert!(matches!(damaged, Err(IndexError::Broken(_))));
+}
+
+#[test]
+fn an_index_whose_files_are_cut_is_broken_and_not_an_io_error() {
+    for len in [32, 0] {
+        let dir = tempfile::tempdir().unwrap();
+        drop(open(dir.path()));
+        let mut cut = 0;
+        for keyspace in std::fs::read_dir(dir.path().join("keyspaces")).unwrap() {
+            for file in std::fs::read_dir(keyspace.unwrap().path()).unwrap() {
+                let file = file.unwrap();
+                if file.file_name().to_str().unwrap().starts_with('v') {
+                    let file = std::fs::File::options().write(true).open(file.path());
+                    file.unwrap().set_len(len).unwrap();
+                    cut += 1;
+                }
+            }
+        }
+        assert!(cut > 0);
+        let damaged = Index::open(dir.path(), 1 << 20, 1 << 20);
+        assert!(matches!(damaged, Err(IndexError::Broken(_))), "{len}");
+    }
 }
 
 #[test]
@@ -361,6 +406,18 @@ fn as_killed(from: &Path) -> tempfile::TempDir {
     to
 }
 
+/// The open rows of lost copies, by page.
+fn lost_pages(index: &Index, is_visible: IsVisible<'_>) -> Vec<Vec<LostRow>> {
+    let mut pages = Vec::new();
+    let mut next: Option<Vec<u8>> = Some(Vec::new());
+    while let Some(after) = next {
+        let page = index.lost(&after, is_visible).unwrap();
+        pages.push(page.rows);
+        next = page.next;
+    }
+    pages
+}
+
 fn lost_copy(key: &str, at: u64) -> CopyRef<'_> {
     CopyRef {
         space: 1,
@@ -383,8 +440,32 @@ fn what_was_merged_or_lost_survives_a_kill() {
     assert_eq!(killed.entry(hash("a")).unwrap().unwrap().at, 2);
     let lost = killed.entry(hash("b")).unwrap().unwrap();
     assert_eq!((lost.at, lost.tombstone, lost.space), (3, true, 1));
-    assert_eq!(killed.lost(&|_, _| true).unwrap().len(), 1);
+    assert_eq!(lost_pages(&killed, &|_, _| true).concat().len(), 1);
     assert_eq!(killed.spilled().as_bytes(), b"queue");
+}
+
+#[test]
+fn rows_of_lost_copies_come_in_pages_that_are_bounded_in_number_and_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let index = open(dir.path());
+    let short = (0..5000).map(|number| format!("{number:05}"));
+    let long = (0..100).map(|number| format!("long{number:020000}"));
+    let keys: Vec<String> = short.chain(long).collect();
+    let copies: Vec<_> = keys.iter().map(|key| lost_copy(key, 2)).collect();
+    index.lose(&copies).unwrap();
+    let pages = lost_pages(&index, &|_, _| true);
+    for page in &pages {
+        let bytes: usize = page.iter().map(|row| row.key.len()).sum();
+        assert!(page.len() <= 4096 && bytes <= (1 << 20) + 20_004);
+    }
+    let found: Vec<_> = pages.concat().into_iter().map(|row| row.key).collect();
+    assert!(found.iter().eq(keys.iter().map(String::as_bytes)));
+
+    // A flush hides all but the last.
+    let seen = std::cell::Cell::new(0);
+    let is_last_visible = |_, _| seen.replace(seen.get() + 1) + 1 == keys.len();
+    assert!(index.freeze(&is_last_visible).unwrap().is_none());
+    assert_eq!(lost_pages(&index, &|_, _| true).concat().len(), 1);
 }
 
 #[test]
@@ -422,7 +503,7 @@ fn an_open_tombstone_that_a_flush_hides_holds_no_checkpoint_up() {
     let is_visible = |_, at| at >= 5;
     assert!(index.freeze(&is_visible).unwrap().is_none());
     assert!(index.entry(hash("a")).unwrap().is_none());
-    assert_eq!(index.lost(&is_visible).unwrap().len(), 1);
+    assert_eq!(lost_pages(&index, &is_visible).concat().len(), 1);
     // That of `b` is in the bucket now.
     merge_in(&index, 1, &[("-b", 9)]);
     assert!(index.freeze(&is_visible).unwrap().is_some());

@@ -1,11 +1,34 @@
-//! Files that take the place of others as a whole.
+//! Files that take the place of others as a whole, and what tells that a file is damaged.
 //!
-//! Invariant: after a crash or a loss of power the old file or the new one is found, never a part.
+//! Invariant of [`replace`]: after a crash or a loss of power the old file or the new one is found, never a part.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
+
+use rustix::io::Errno;
+
+/// Whether a file is damaged, rather than the operating system in a mood that may pass: it is
+/// missing, ends early, is something else than it was, the device cannot read it, or what it holds
+/// led to a position that no file has.
+#[must_use]
+pub fn is_damage(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    let is_unreadable = |errno| matches!(errno, Errno::IO | Errno::UCLEAN | Errno::OVERFLOW);
+    errno.is_some_and(is_unreadable)
+        || matches!(
+            error.kind(),
+            io::ErrorKind::NotFound
+                | io::ErrorKind::UnexpectedEof
+                | io::ErrorKind::InvalidData
+                | io::ErrorKind::InvalidInput
+                | io::ErrorKind::Other
+                | io::ErrorKind::AlreadyExists
+                | io::ErrorKind::IsADirectory
+                | io::ErrorKind::NotADirectory
+        )
+}
 
 /// Puts `bytes` in the place of a file, or makes the file. Durable when it returns. Only the user
 /// that the process runs as may open it.
@@ -54,6 +77,18 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
+
+    #[test]
+    fn what_may_pass_is_no_damage() {
+        let of = |errno: Errno| is_damage(&io::Error::from(errno));
+        for errno in [Errno::IO, Errno::UCLEAN, Errno::INVAL, Errno::ISDIR] {
+            assert!(of(errno), "{errno:?}");
+        }
+        for errno in [Errno::ACCESS, Errno::MFILE, Errno::NOMEM, Errno::NOSPC] {
+            assert!(!of(errno), "{errno:?}");
+        }
+        assert!(is_damage(&io::ErrorKind::UnexpectedEof.into()));
+    }
 
     #[test]
     fn a_file_is_replaced_as_a_whole_and_nothing_else_is_left() {

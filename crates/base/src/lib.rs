@@ -23,6 +23,7 @@ pub mod hlc;
 pub mod listen;
 pub mod memory;
 pub mod metrics;
+pub mod niceness;
 pub mod pool;
 pub mod prefetch;
 pub mod random;

@@ -15,8 +15,14 @@ pub trait Below: Send + Sync {
     /// Whether it may have a value of this key, so that a deletion has to be written.
     fn may_have(&self, space: Space, key: &[u8]) -> bool;
 
+    /// Up to where it has been told of everything. After a loss of power this may be beyond the end
+    /// of the logs.
+    fn passed(&self) -> TailPosition;
+
     /// Whether it has been told of everything before `end`.
-    fn has_passed(&self, end: TailPosition) -> bool;
+    fn has_passed(&self, end: TailPosition) -> bool {
+        self.passed() >= end
+    }
 
     /// The oldest generation, which ends at `end`, shall be dropped. Asked again and again while
     /// the answer is [`Leave::Wait`].

@@ -18,10 +18,10 @@ use std::os::unix::fs::{
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use fonn_base::file;
+use fonn_base::file::{self, is_damage};
 use tracing::warn;
 
-use super::error::{DiskError, is_damage};
+use super::error::DiskError;
 use super::state;
 
 const FORMAT: &str = "fonn-disk 4";

@@ -3,8 +3,6 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rustix::io::Errno;
-
 /// Why the disk tier could not be opened, or not do something.
 #[derive(Debug, thiserror::Error)]
 pub enum DiskError {
@@ -58,26 +56,6 @@ pub enum DiskError {
     },
 }
 
-/// Whether a file is damaged, rather than the operating system in a mood that may pass: it is
-/// missing, ends early, is something else than it was, the device cannot read it, or what it holds
-/// led to a position that no file has.
-pub(crate) fn is_damage(error: &io::Error) -> bool {
-    let errno = Errno::from_io_error(error);
-    let is_unreadable = |errno| matches!(errno, Errno::IO | Errno::UCLEAN | Errno::OVERFLOW);
-    errno.is_some_and(is_unreadable)
-        || matches!(
-            error.kind(),
-            io::ErrorKind::NotFound
-                | io::ErrorKind::UnexpectedEof
-                | io::ErrorKind::InvalidData
-                | io::ErrorKind::InvalidInput
-                | io::ErrorKind::Other
-                | io::ErrorKind::AlreadyExists
-                | io::ErrorKind::IsADirectory
-                | io::ErrorKind::NotADirectory
-        )
-}
-
 impl DiskError {
     /// For `map_err`: what was attempted, and with what.
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
@@ -87,22 +65,5 @@ impl DiskError {
             path,
             source,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_may_pass_is_no_damage() {
-        let of = |errno: Errno| is_damage(&io::Error::from(errno));
-        for errno in [Errno::IO, Errno::UCLEAN, Errno::INVAL, Errno::ISDIR] {
-            assert!(of(errno), "{errno:?}");
-        }
-        for errno in [Errno::ACCESS, Errno::MFILE, Errno::NOMEM, Errno::NOSPC] {
-            assert!(!of(errno), "{errno:?}");
-        }
-        assert!(is_damage(&io::ErrorKind::UnexpectedEof.into()));
     }
 }

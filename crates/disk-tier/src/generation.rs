@@ -18,12 +18,12 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use fonn_base::entry::Space;
-use fonn_base::file;
+use fonn_base::file::{self, is_damage};
 use fonn_proto::Version;
 use tracing::{error, warn};
 
 use super::directory::{GenerationName, create_file, disk_bytes, make_dir};
-use super::error::{DiskError, is_damage};
+use super::error::DiskError;
 use super::index::{Checkpoint, Index, IndexError, IndexMemory, Known};
 use super::log::Log;
 use super::record::{HEAD_LEN, IndexEntry, Named, index_key, key_place, split_index_key};

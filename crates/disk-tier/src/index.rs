@@ -22,8 +22,8 @@ use fjall::config::{
     PartitioningPolicy, PinningPolicy,
 };
 use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+use fonn_base::file::is_damage;
 
-use super::error::is_damage;
 use super::record::{IndexEntry, IndexKey};
 
 /// Name of the only keyspace. fjall persists options when a keyspace is created: other options need

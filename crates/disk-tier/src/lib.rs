@@ -64,6 +64,7 @@ use tokio::sync::oneshot;
 
 use fonn_base::device::DeviceWatch;
 use fonn_base::entry::{Meta, Space};
+use fonn_base::niceness;
 use fonn_base::reactor::{Reactor, TurnEnd, relayed};
 use fonn_cold_tier::Location;
 use fonn_proto::{Failure, Version};
@@ -217,6 +218,11 @@ impl DiskTier {
         };
         let opened = opening.run()?;
         let forgotten = opening.forgotten.version();
+        let passed = below.as_ref().map(|it| it.passed()).unwrap_or_default();
+        let end = opened.list.first().map(|newest| tail::end_of(newest));
+        // The tier below has passed records that are gone. New ones must come behind its position,
+        // or it would take them for these.
+        let is_short = end.unwrap_or_default() < passed;
         let generations = Generations::new(opened.list);
         let parts = (generations, loaded.unwrap_or_default(), stats);
         let shared = Arc::new(Shared::new(
@@ -239,7 +245,10 @@ impl DiskTier {
             }
         }
         let mut next_id = opened.next_id;
-        if !opened.writable {
+        if is_short {
+            next_id = next_id.max(passed.generation.saturating_add(1));
+        }
+        if !opened.writable || is_short {
             let first = shared.create_generation(GenerationName::first(next_id))?;
             shared.generations.push_newest(Arc::new(first));
             next_id += 1;
@@ -580,9 +589,7 @@ const UPKEEP_NICENESS: i32 = 10;
 fn stand_back(niceness: i32) {
     // Beside hundreds of other tests such a thread would get next to no time.
     if !cfg!(test) {
-        let tid = rustix::thread::gettid();
-        // The thread works all the same if that is refused.
-        let _ = rustix::process::setpriority_process(Some(tid), niceness);
+        niceness::stand_back(niceness);
     }
 }
 

@@ -9,12 +9,12 @@ use std::io;
 use std::path::Path;
 
 use fonn_base::entry::{Meta, Space};
-use fonn_base::file;
+use fonn_base::file::{self, is_damage};
 use fonn_codec::checksum;
 use fonn_proto::{PurgeScope, Version, WriterId};
 use tracing::warn;
 
-use super::error::{DiskError, is_damage};
+use super::error::DiskError;
 use super::stats::{DiskStats, add};
 
 const FILE: &str = "state";

@@ -6,9 +6,9 @@
 
 use bytes::Bytes;
 use fonn_base::entry::Space;
+use fonn_base::file::is_damage;
 use tracing::warn;
 
-use super::error::is_damage;
 use super::generation::Generation;
 use super::index::IndexError;
 use super::log::Stored;
@@ -63,7 +63,7 @@ impl TailPosition {
     }
 }
 
-/// A record that was the newest of its key when it was read.
+/// A record that was the newest of its key when it was read. It shares memory with no other.
 #[derive(Clone, Debug)]
 pub struct TailRecord {
     /// Where its key lives.
@@ -149,6 +149,7 @@ pub(crate) fn read(
             tailed.next.offset = records.position();
             // What lies below is not erased with it.
             if stored.fact.version() != ERASED && may_be_newest(shared, generation, &stored) {
+                let stored = stored.alone();
                 bytes += stored.bytes.len();
                 tailed.records.push(TailRecord {
                     space: stored.space,

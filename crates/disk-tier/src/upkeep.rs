@@ -59,6 +59,7 @@ pub(crate) fn run(shared: &Shared) {
         writer_wanted: Duration::ZERO,
         asked_at: 0,
         full_warning: FullWarning::default(),
+        has_warned_of_others: false,
     };
     while !shared.is_closing() {
         upkeep.tick();
@@ -103,14 +104,17 @@ pub(crate) fn run_sync(shared: &Shared) {
     }
 }
 
-/// Records that are told at once.
-const LEAVING_MAX: usize = 1024;
+/// Records that are told at once, and about how many bytes of their keys. The tier below syncs each
+/// time, and writes wait meanwhile.
+const LEAVING_MAX: usize = 16 << 10;
+const LEAVING_BYTES_MAX: usize = 1 << 20;
 
 /// Tells the tier below what goes without it: every record that may be the newest of its key. False
 /// if that tier cannot remember them.
 fn tell_lost(shared: &Shared, oldest: &Generation, below: &dyn Below) -> bool {
     let mut is_noted = true;
     let mut leaving = Vec::new();
+    let mut leaving_bytes = 0;
     // False once it has refused some.
     let mut tell = |space, key: &[u8], version| {
         let may_be_newest = match shared.generations.find(&index_key(space, key)) {
@@ -120,14 +124,16 @@ fn tell_lost(shared: &Shared, oldest: &Generation, below: &dyn Below) -> bool {
         if !may_be_newest || version == ERASED {
             return is_noted;
         }
+        leaving_bytes += key.len();
         leaving.push(Leaving {
             space,
             key: key.to_owned(),
             version,
         });
-        if leaving.len() == LEAVING_MAX {
+        if leaving.len() >= LEAVING_MAX || leaving_bytes >= LEAVING_BYTES_MAX {
             is_noted &= below.lost(&leaving);
             leaving.clear();
+            leaving_bytes = 0;
         }
         is_noted
     };
@@ -177,6 +183,8 @@ struct Upkeep<'a> {
     /// Bytes that had been written when room was last asked for.
     asked_at: u64,
     full_warning: FullWarning,
+    /// It was logged that the index of the tier below leaves no room.
+    has_warned_of_others: bool,
 }
 
 /// When it last warned of a full file system.
@@ -340,6 +348,7 @@ impl Upkeep<'_> {
                 if total > limits.total_max && is_too_large {
                     self.shared.queue.push_order(Order::Roll);
                 }
+                self.warn_of_others();
                 self.shared.accept_refusal();
                 break;
             };
@@ -363,6 +372,20 @@ impl Upkeep<'_> {
             self.bury();
             self.look_at_free_space();
             self.shared.accept_refusal();
+        }
+    }
+
+    /// Says once that what is no generation's takes most of the budget: writes may be refused then
+    /// until the budget is larger.
+    fn warn_of_others(&mut self) {
+        let others = self.shared.other_bytes.load(Ordering::Acquire);
+        let budget = self.shared.budget.load(Ordering::Relaxed);
+        if others > budget / 2 && !self.has_warned_of_others {
+            self.has_warned_of_others = true;
+            warn!(
+                bytes = others,
+                budget, "the index of the bucket leaves entries no room: raise --disk-budget"
+            );
         }
     }
 

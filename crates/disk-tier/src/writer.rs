@@ -149,6 +149,7 @@ enum NotWritten {
 /// What a write needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Staging {
+    /// A staged record: its own, or a newer one of the key.
     Record,
     Nothing,
 }

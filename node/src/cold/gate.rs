@@ -26,11 +26,6 @@ impl Gate {
         let mut passed = self.passed.lock();
         *passed = position.max(*passed);
     }
-
-    /// How far the bucket has got.
-    pub(super) fn passed(&self) -> TailPosition {
-        *self.passed.lock()
-    }
 }
 
 impl Below for Gate {
@@ -42,8 +37,8 @@ impl Below for Gate {
         self.tier.may_have(space.0, key)
     }
 
-    fn has_passed(&self, end: TailPosition) -> bool {
-        self.passed() >= end
+    fn passed(&self) -> TailPosition {
+        *self.passed.lock()
     }
 
     fn leave(&self, end: TailPosition) -> Leave {

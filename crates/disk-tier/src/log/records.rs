@@ -57,6 +57,15 @@ impl Stored {
             .unwrap_or_default()
     }
 
+    /// The record with no neighbours in its memory, to be kept.
+    pub(crate) fn alone(mut self) -> Self {
+        // A longer one was read alone.
+        if self.bytes.len() < WINDOW_LEN {
+            self.bytes = Bytes::copy_from_slice(&self.bytes);
+        }
+        self
+    }
+
     /// Length of the whole record in bytes.
     pub(crate) fn len(&self) -> u32 {
         u32::try_from(self.bytes.len()).unwrap_or(u32::MAX)

@@ -16,6 +16,8 @@ struct Bucket {
     leave: Mutex<Leave>,
     asked: Mutex<Vec<TailPosition>>,
     lost: Mutex<HashMap<Vec<u8>, Version>>,
+    /// How many records it was told of at once.
+    told: Mutex<Vec<usize>>,
     may_have: Mutex<bool>,
     /// Whether it remembers what is lost.
     remembers: Mutex<bool>,
@@ -28,6 +30,7 @@ impl Bucket {
             leave: Mutex::new(leave),
             asked: Mutex::default(),
             lost: Mutex::default(),
+            told: Mutex::default(),
             may_have: Mutex::new(false),
             remembers: Mutex::new(true),
         })
@@ -43,8 +46,8 @@ impl Below for Bucket {
         *self.may_have.lock()
     }
 
-    fn has_passed(&self, end: TailPosition) -> bool {
-        *self.passed.lock() >= end
+    fn passed(&self) -> TailPosition {
+        *self.passed.lock()
     }
 
     fn leave(&self, end: TailPosition) -> Leave {
@@ -57,6 +60,7 @@ impl Below for Bucket {
     }
 
     fn lost(&self, records: &[Leaving]) -> bool {
+        self.told.lock().push(records.len());
         let mut lost = self.lost.lock();
         for record in records {
             lost.insert(record.key.clone(), record.version);
@@ -154,6 +158,17 @@ async fn the_tail_is_read_in_pieces_and_up_to_a_horizon() {
     )
     .unwrap();
     assert!(none.records.is_empty());
+}
+
+#[tokio::test]
+async fn a_record_of_the_tail_holds_no_memory_but_its_own() {
+    let rig = Rig::new();
+    rig.tier().keep_tombstones();
+    rig.delete(b"a", 1).await;
+    rig.delete(b"b", 2).await;
+    let tailed = all(&rig, TailPosition::default());
+    assert_eq!(keys(&tailed), [b"a", b"b"]);
+    assert!(tailed.records.iter().all(|it| it.key.is_unique()));
 }
 
 #[tokio::test]
@@ -262,6 +277,30 @@ async fn nothing_is_dropped_that_the_tier_below_cannot_remember_as_lost() {
 }
 
 #[tokio::test]
+async fn what_is_lost_is_told_in_large_pieces() {
+    let bucket = Bucket::new(Leave::Lossy);
+    let below = Arc::clone(&bucket) as Arc<dyn Below>;
+    let rig = Rig::over(Some(below), |_| ());
+    for number in 1..=2000 {
+        let key = format!("k{number:04}");
+        rig.put(key.as_bytes(), number, &b"v"[..]).await;
+    }
+    // With these keys it is more than a MiB.
+    for number in 2001..=2040 {
+        let key = format!("{number:030000}");
+        rig.put(key.as_bytes(), number, &b"v"[..]).await;
+    }
+    rig.roll().await;
+    rig.shared()
+        .reserve_bytes
+        .store(u64::MAX, Ordering::Relaxed);
+    rig.tier().wake_upkeep();
+    within(|| rig.stats().generations_dropped == 1).await;
+    let told = bucket.told.lock();
+    assert_eq!((told.len(), told.iter().sum::<usize>()), (2, 2040));
+}
+
+#[tokio::test]
 async fn what_a_damaged_index_does_not_name_is_told_from_the_log() {
     let bucket = Bucket::new(Leave::Lossy);
     let mut rig = over(&bucket);
@@ -339,6 +378,36 @@ async fn what_is_being_read_for_the_tier_below_is_compacted_when_that_is_done() 
     assert_eq!(candidate(), None);
     *bucket.passed.lock() = read.next;
     assert_eq!(candidate(), Some(sealed.id));
+}
+
+/// A loss of power shortens the log, or a kill leaves a newest generation without records, which
+/// the next start removes.
+#[tokio::test]
+async fn what_is_written_while_the_tier_below_is_ahead_of_the_log_is_read() {
+    let bucket = Bucket::new(Leave::Now);
+    let mut rig = over(&bucket);
+    rig.put(b"a", 1, noise(1, 1000)).await;
+    for (number, generations) in (2..).zip([0, 1, 9]) {
+        let end = all(&rig, TailPosition::default()).next;
+        let passed = TailPosition {
+            generation: end.generation + generations,
+            offset: end.offset + 5000,
+            ..end
+        };
+        *bucket.passed.lock() = passed;
+        rig.reopen();
+        let key = format!("key {number}");
+        rig.put(key.as_bytes(), number, noise(number, 1000)).await;
+        let behind = all(&rig, passed);
+        assert_eq!(keys(&behind), [key.as_bytes()], "{passed:?}");
+        assert!(behind.next > passed, "{passed:?}");
+    }
+    // At its end, the log is written on.
+    *bucket.passed.lock() = all(&rig, TailPosition::default()).next;
+    let newest = rig.newest_id();
+    rig.reopen();
+    assert_eq!(rig.newest_id(), newest);
+    assert_eq!(rig.version_of(b"a").await, Some(1));
 }
 
 /// Else a node at rest would seem to have nothing of its last generation in the bucket, until

@@ -22,8 +22,8 @@ impl Below for Holding {
         false
     }
 
-    fn has_passed(&self, _: TailPosition) -> bool {
-        false
+    fn passed(&self) -> TailPosition {
+        TailPosition::default()
     }
 
     fn leave(&self, _: TailPosition) -> Leave {

@@ -76,7 +76,7 @@ impl Writer<'_> {
             return Err(Failure::TooLarge);
         }
         if self.is_superseded(&key, meta.version) {
-            return Ok(Staging::Nothing);
+            return Ok(self.as_staged(&key));
         }
         // The frame comes behind the head, which needs its start: the head goes in between later.
         let start = self.scratch.len();
@@ -184,9 +184,19 @@ impl Writer<'_> {
         known.is_some_and(|known| known.fact.version() > version)
     }
 
+    /// What a write needs that a newer record makes needless. A record of this batch may fail, and
+    /// the write must fail with it: otherwise older values are served that it replaced.
+    fn as_staged(&self, key: &IndexKey) -> Staging {
+        if self.newest.contains_key(key) {
+            Staging::Record
+        } else {
+            Staging::Nothing
+        }
+    }
+
     fn stage_tombstone(&mut self, key: IndexKey, write: &Write, version: u64) -> Staging {
         if self.is_superseded(&key, version) {
-            return Staging::Nothing;
+            return self.as_staged(&key);
         }
         let is_needed = version == ERASED || self.shared.keeps_tombstones();
         if !is_needed && !self.has_value(&key, write) {
@@ -211,10 +221,11 @@ impl Writer<'_> {
 
     /// Whether a read might find a value, now or after a restart.
     fn has_value(&self, key: &IndexKey, write: &Write) -> bool {
-        let is_put = |fact: &Fact| matches!(fact, Fact::Put(_));
-        if let Some(staged) = self.newest.get(key).and_then(|&at| self.staged.get(at)) {
-            return is_put(&staged.fact);
+        if self.newest.contains_key(key) {
+            // Its record may fail, and this deletion must fail with it.
+            return true;
         }
+        let is_put = |fact: &Fact| matches!(fact, Fact::Put(_));
         match self.shared.generations.find(key) {
             Ok(Some(found)) if is_put(&found.entry.fact) => true,
             Ok(_) => self.is_unsure || self.may_be_below(write),

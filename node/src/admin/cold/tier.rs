@@ -376,7 +376,7 @@ impl ColdAdmin {
         let entries = part.map(|(entry, current)| SegmentEntry {
             key: entry.key.into_vec(),
             namespace: namespace_name(Space(entry.space)),
-            database: Space(entry.space).database().into(),
+            database: Space(entry.space).database(),
             offset: entry.offset,
             length: u64::from(entry.len),
             version: entry.at,

@@ -176,7 +176,7 @@ proptest! {
     ) {
         let entries: Vec<_> = facts
             .iter()
-            .map(|(number, hit)| entry(*number, hit.idle_s as u32, hit, &pool))
+            .map(|(number, hit)| entry(*number, hit.idle_s, hit, &pool))
             .collect();
         let mut page = PageBuilder::new();
         for entry in &entries {
