@@ -120,6 +120,8 @@ pub struct Engine {
     iterations: iterate::Iterations,
     /// Of batches that store all their keys or none.
     lookup_turns: Semaphore,
+    /// Of batches that hold much.
+    batch_turns: Arc<Semaphore>,
     /// Latency of gets that the disk answered, queue included.
     pub disk_get_latency: Latency,
     /// Latency of gets that the bucket answered, after the disk had none.

@@ -4,6 +4,10 @@
 //! the keys between two steps. The keys of a batch lie in one slot, except on a node that is in no
 //! cluster. Those of `MSETNX` may also lie in several slots of one member.
 
+use std::any::Any;
+use std::ops::Deref;
+use std::sync::Arc;
+
 use crate::{Base, Command, Outcome, Version, WriterId};
 
 /// Most steps of one batch: the owner holds locks while it carries them out.
@@ -96,6 +100,58 @@ pub struct Transfer<'a> {
     pub removes: bool,
     /// Whether an entry of the other key is replaced.
     pub replaces: bool,
+}
+
+/// What came of each step of a batch.
+///
+/// The server may hold memory for the values, or a turn, until the outcomes are worded. Dropping
+/// the last clone gives that back. Two outcomes are equal whatever is held for them.
+#[derive(Clone, Debug, Default)]
+pub struct StepOutcomes {
+    each: Box<[Outcome<'static>]>,
+    /// Boxed to be one word: a connection has room for each kind of answer.
+    _held: Option<Arc<Box<dyn Any + Send + Sync>>>,
+}
+
+impl StepOutcomes {
+    /// The same, which also keep `held` alive.
+    #[must_use]
+    pub fn holding(self, held: impl Any + Send + Sync) -> Self {
+        let held: Box<dyn Any + Send + Sync> = Box::new(held);
+        Self {
+            _held: Some(Arc::new(held)),
+            ..self
+        }
+    }
+}
+
+impl Deref for StepOutcomes {
+    type Target = [Outcome<'static>];
+
+    fn deref(&self) -> &Self::Target {
+        &self.each
+    }
+}
+
+impl From<Vec<Outcome<'static>>> for StepOutcomes {
+    fn from(each: Vec<Outcome<'static>>) -> Self {
+        Self {
+            each: each.into_boxed_slice(),
+            _held: None,
+        }
+    }
+}
+
+impl FromIterator<Outcome<'static>> for StepOutcomes {
+    fn from_iter<I: IntoIterator<Item = Outcome<'static>>>(outcomes: I) -> Self {
+        Self::from(Vec::from_iter(outcomes))
+    }
+}
+
+impl PartialEq for StepOutcomes {
+    fn eq(&self, other: &Self) -> bool {
+        self.each == other.each
+    }
 }
 
 impl<'a> Batch<'a> {

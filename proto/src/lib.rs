@@ -30,7 +30,7 @@ pub mod session;
 pub mod space;
 pub mod writer;
 
-pub use batch::{Batch, BatchStep, Seen, Transfer, Watched};
+pub use batch::{Batch, BatchStep, Seen, StepOutcomes, Transfer, Watched};
 pub use cluster::{ClusterView, Moved, Redirects};
 pub use command::{
     Arith, ArithOp, Command, Delete, ExpireCondition, ExpirySpec, Get, SetBit, SetRange, Store,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::batch::Batch;
+use crate::batch::{Batch, StepOutcomes};
 use crate::cluster::{ClusterView, Redirects};
 use crate::command::{Command, is_hidden};
 use crate::memcached::{binary, meta, text};
@@ -232,7 +232,7 @@ pub enum ServerOutcome {
     /// The owners of slots.
     Cluster(Arc<ClusterView>),
     /// What came of each step of a batch.
-    Outcomes(Vec<Outcome<'static>>),
+    Outcomes(StepOutcomes),
     /// A watched key has changed, or a key that has to be absent exists; no step was carried out.
     Changed,
     /// The keys belong to several slots; no step was carried out.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use argon2::password_hash::phc::PasswordHash;
 use fonn_base::duration::Span;
+use fonn_base::file::read_text;
 use fonn_base::size::ByteCount;
 use serde::Deserialize;
 use toml::Spanned;
@@ -22,7 +23,7 @@ use super::token::Expiry;
 use super::tokens::{Token, Tokens};
 
 /// A larger file is none of users.
-const FILE_LEN_MAX: u64 = 16 << 20;
+const FILE_LEN_MAX: usize = 16 << 20;
 
 /// Tokens of a file at most.
 const TOKENS_MAX: usize = 4096;
@@ -108,13 +109,7 @@ impl Directory {
             path: path.to_owned(),
             source,
         };
-        let len = std::fs::metadata(path).map_err(read)?.len();
-        if len > FILE_LEN_MAX {
-            return Err(read(io::Error::other(format!(
-                "it has {len} bytes; expected a users file of at most {FILE_LEN_MAX}"
-            ))));
-        }
-        let text = std::fs::read_to_string(path).map_err(read)?;
+        let text = read_text(path, FILE_LEN_MAX).map_err(read)?;
         let folder = path.parent().unwrap_or(Path::new(""));
         Self::parse(&text, Some(folder)).map_err(|fault| fault.of(&text, path))
     }
@@ -512,6 +507,13 @@ mod tests {
             row("b", "read", &format!("namespace = '{two}'")),
         ];
         refused(&rows.concat(), "have the same number; rename one");
+    }
+
+    #[test]
+    fn a_file_without_an_end_is_refused() {
+        let error = Directory::load(Path::new("/dev/zero")).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("expected at most 16777216 bytes"), "{text}");
     }
 
     #[test]

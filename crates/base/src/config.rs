@@ -241,12 +241,15 @@ pub fn keys<T: Layer>() -> Vec<&'static str> {
     keys
 }
 
-/// Reads a TOML file.
+/// A longer file is no configuration.
+const FILE_LEN_MAX: usize = 16 << 20;
+
+/// Reads a TOML file of at most 16 MiB.
 ///
 /// # Errors
 /// [`ConfigError::Read`], [`ConfigError::UnknownKey`] or [`ConfigError::File`].
 pub fn load_file<T: Layer + Default>(path: &Path) -> Result<T, ConfigError> {
-    let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
+    let text = crate::file::read_text(path, FILE_LEN_MAX).map_err(|source| ConfigError::Read {
         path: path.to_owned(),
         source,
     })?;

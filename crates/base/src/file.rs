@@ -1,9 +1,9 @@
-//! Files that take the place of others as a whole, and what tells that a file is damaged.
+//! Files that take the place of others as a whole, that are read up to a bound, or are damaged.
 //!
 //! Invariant of [`replace`]: after a crash or a loss of power the old file or the new one is found, never a part.
 
 use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
@@ -28,6 +28,30 @@ pub fn is_damage(error: &io::Error) -> bool {
                 | io::ErrorKind::IsADirectory
                 | io::ErrorKind::NotADirectory
         )
+}
+
+/// Room behind a text of the expected length, so that the reader finds the end without growing it.
+const SPARE_LEN: usize = 64;
+
+/// Reads a text file of at most `len_max` bytes.
+///
+/// No more than that is read of a device or a pipe, which tell no length. The text has one
+/// allocation if the file has the length that it tells, so a caller may overwrite it.
+///
+/// # Errors
+/// What the operating system said, a text that is no UTF-8, or one that is too long.
+pub fn read_text(path: &Path, len_max: usize) -> io::Result<String> {
+    let file = File::open(path)?;
+    let len = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
+    let mut text = String::with_capacity(len.min(len_max).saturating_add(SPARE_LEN));
+    let taken_max = u64::try_from(len_max).unwrap_or(u64::MAX).saturating_add(1);
+    file.take(taken_max).read_to_string(&mut text)?;
+    match text.len() > len_max {
+        true => Err(io::Error::other(format!(
+            "it is too long: expected at most {len_max} bytes"
+        ))),
+        false => Ok(text),
+    }
 }
 
 /// Puts `bytes` in the place of a file, or makes the file. Durable when it returns. Only the user
@@ -73,7 +97,7 @@ pub fn sync_parent(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read as _, Seek as _};
+    use std::io::Seek as _;
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
@@ -88,6 +112,22 @@ mod tests {
             assert!(!of(errno), "{errno:?}");
         }
         assert!(is_damage(&io::ErrorKind::UnexpectedEof.into()));
+    }
+
+    #[test]
+    fn no_more_than_the_bound_is_read_of_a_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("users.toml");
+        fs::write(&path, "four").unwrap();
+        assert_eq!(read_text(&path, 4).unwrap(), "four");
+        let error = read_text(&path, 3).unwrap_err().to_string();
+        assert_eq!(error, "it is too long: expected at most 3 bytes");
+        // It has no end, and tells a length of 0.
+        let error = read_text(Path::new("/dev/zero"), 1024).unwrap_err();
+        assert!(error.to_string().contains("at most 1024 bytes"), "{error}");
+        fs::write(&path, b"\xFF").unwrap();
+        let error = read_text(&path, 4).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
     }
 
     #[test]

@@ -100,10 +100,10 @@ async fn count(
 
 pub(super) fn render(it: &Purged) -> String {
     let place = match &it.namespace {
-        Some(namespace) => format!("namespace `{namespace}`"),
+        Some(namespace) => format!("namespace `{}`", printable(namespace)),
         None => "all namespaces".to_owned(),
     };
-    let (writer, entries) = (&it.writer, it.entries);
+    let (writer, entries) = (printable(&it.writer), it.entries);
     let mut text = match it.is_purged {
         true => format!(
             "purged what `{writer}` wrote in {place}: {entries} entries in memory and on disk\n"
@@ -134,6 +134,7 @@ mod tests {
             "purged what `leaked` wrote in all namespaces: 7 entries in memory and on disk\n"
         );
         let counted = Purged {
+            writer: "a\x1b[2Jb\n".to_owned(),
             namespace: Some("main".to_owned()),
             uncounted: vec!["b".to_owned(), "\x1b[2J".to_owned()],
             is_purged: false,
@@ -141,7 +142,7 @@ mod tests {
         };
         assert_eq!(
             render(&counted),
-            "`leaked` wrote 7 entries of namespace `main` in memory and on disk\n\
+            "`a\u{FFFD}[2Jb\u{FFFD}` wrote 7 entries of namespace `main` in memory and on disk\n\
              not counted: b, \u{FFFD}[2J\n"
         );
     }

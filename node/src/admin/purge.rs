@@ -1,5 +1,6 @@
 //! Purges of what an identity wrote, and the counts before them.
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -85,6 +86,13 @@ async fn run(
     Ok(so_far)
 }
 
+/// What the log and the events say of a purge. The caller chose the name of the writer freely, so
+/// its control characters are escaped: a line break would begin another line.
+pub(super) fn notice(writer: &str, namespace: Option<&str>, caller: &impl Display) -> String {
+    let (writer, place) = (writer.escape_debug(), namespace.unwrap_or("all namespaces"));
+    format!("what `{writer}` wrote in {place} was purged by {caller}")
+}
+
 /// Purges on all members that are up.
 ///
 /// # Errors
@@ -104,4 +112,18 @@ pub(super) async fn purge(tiers: &Tiers, purge: PurgeScope) -> Result<(), Status
              hid may come back",
         ),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_notice_of_a_purge_is_one_line_whatever_the_name_of_the_writer_is() {
+        let notice = notice("ci\n\x1b[2Jok", Some("main"), &"the user `ops`");
+        assert_eq!(
+            notice,
+            "what `ci\\n\\u{1b}[2Jok` wrote in main was purged by the user `ops`"
+        );
+    }
 }

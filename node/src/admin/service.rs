@@ -310,9 +310,7 @@ impl admin_server::Admin for AdminService {
         let namespace = request.namespace.as_deref();
         let scope = purge::scope(&caller, &request.writer, namespace, request.since_ms)?;
         purge::purge(tiers, scope).await?;
-        let what = namespace.unwrap_or("all namespaces");
-        let writer = &request.writer;
-        let message = format!("what `{writer}` wrote in {what} was purged by {caller}");
+        let message = purge::notice(&request.writer, namespace, &caller);
         tracing::info!(since_ms = request.since_ms, "{message}");
         self.admin.0.events.warning(Topic::Settings, message);
         Ok(Response::new(PurgeResponse {}))

@@ -6,6 +6,7 @@
 //! Invariants:
 //! - Nothing is changed before everything is known: a batch is not begun and then given up.
 //! - What a batch holds is bounded: in steps, in bytes that were fetched, in bytes that it returns.
+//! - A batch that holds many or long values has a turn ([`turn`]), and few batches have one.
 //! - A step that fails changes nothing, and stops none behind it.
 //! - Of a batch that stores all its keys or none (`MSETNX`), a step that fails takes back all that
 //!   were carried out before it.
@@ -14,8 +15,10 @@ mod absent;
 mod ahead;
 mod growth;
 mod plan;
+mod turn;
 
 pub(super) use self::absent::LOOKUPS_AT_ONCE;
+pub(super) use self::turn::TURNS;
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -30,9 +33,11 @@ use fonn_proto::{
     Batch, BatchStep, Command, Failure, Outcome, Seen, Store, Stored, Transfer, Version,
 };
 use fonn_ram_tier::{ManyGuard, ShardGuard, SlotId};
+use tokio::time::timeout_at;
 
 use self::growth::{Growth, KeyIndex};
 use self::plan::{KeyPlan, Plan, StepKeys};
+use self::turn::{FREE_LEN_MAX, Turn};
 use super::commit::{Content, Refused};
 use super::fetch::Need;
 use super::prepare::{Prepared, SHORT_LEN_MAX};
@@ -56,7 +61,7 @@ const SHORT_STEPS_MAX: usize = 128;
 /// Fetches of a batch for each of its keys, in the mean.
 const FETCHES_BY_KEY_MAX: usize = 4;
 
-/// How long the keys of a batch that stores all or none are looked up before it is refused as busy.
+/// How long a batch waits for its turn and for what lies below RAM before it is refused as busy.
 const LOOKUP_WAIT: Duration = Duration::from_secs(5);
 
 /// Why a batch was not carried out. Nothing was changed, or it was taken back.
@@ -65,6 +70,8 @@ enum Blocked {
     Fetch(Vec<(KeyIndex, Ticket)>),
     /// Long values that were fetched must be prepared.
     Prepare,
+    /// The steps return so much that the batch must have a turn.
+    Turn,
     /// Versions must be reserved first.
     Ceiling,
     /// Another range of versions was entered since the batch was admitted.
@@ -113,6 +120,8 @@ impl Engine {
         if may_replace && self.hot.namespaces.is_write_once(space.namespace()) {
             return ServerOutcome::Failed(Failure::ReadOnly);
         }
+        // Dropped after what it is for.
+        let mut turn = Turn::none();
         let mut plan = Plan::new(self, space, batch);
         // Values are copied before the locks are taken, not under them.
         let sources: Vec<Option<Bytes>> = batch.steps.iter().map(source).collect();
@@ -129,7 +138,7 @@ impl Engine {
         let mut ahead: Vec<Prepared> = batch.steps.iter().map(|_| Prepared::default()).collect();
         // Each key may have to be fetched. Writes of other clients void some fetches meanwhile.
         let mut fetches_left = FETCHES_BY_KEY_MAX * plan.keys.len() + FETCHES_MAX;
-        self.prepare_ahead(&plan, batch, &sources, &mut ahead);
+        let mut is_ahead = false;
         let is_long = batch.steps.len() > SHORT_STEPS_MAX;
         loop {
             if is_long {
@@ -137,8 +146,24 @@ impl Engine {
                 // taken.
                 tokio::task::yield_now().await;
             }
+            if !is_ahead {
+                is_ahead = self.prepare_ahead(&plan, batch, &sources, &mut ahead, &mut turn);
+                if !is_ahead && !turn.is_held() {
+                    if let Err(failure) = turn.take(&self.batch_turns, lookup_deadline).await {
+                        return ServerOutcome::Failed(failure);
+                    }
+                    continue;
+                }
+                if !is_ahead && plan.grows {
+                    return ServerOutcome::Failed(Failure::TooLarge);
+                }
+                // What is left is decoded under the locks, if it is returned at all.
+                is_ahead = true;
+                plan.has_long = false;
+            }
             let mut grown = Vec::new();
-            let tried = self.try_batch(&plan, batch, (&sources, &ahead), acks, &mut grown);
+            let given = (&sources[..], &ahead[..]);
+            let tried = self.try_batch(&plan, batch, given, (&mut *acks, &turn), &mut grown);
             match tried {
                 Ok(outcomes) => {
                     let pause_after = match batch.all_absent {
@@ -152,15 +177,17 @@ impl Engine {
                             self.count(space, command, outcome);
                         }
                     }
-                    return ServerOutcome::Outcomes(outcomes);
+                    return ServerOutcome::Outcomes(turn.given_with(outcomes));
                 }
                 Err(Blocked::Late) => return ServerOutcome::Failed(Failure::Busy),
                 Err(Blocked::Changed) => return ServerOutcome::Changed,
                 Err(Blocked::TooMuch) => return ServerOutcome::Failed(Failure::TooLarge),
                 Err(Blocked::Failed(failure)) => return ServerOutcome::Failed(failure),
-                Err(Blocked::Prepare) => {
-                    self.prepare_ahead(&plan, batch, &sources, &mut ahead);
-                    plan.has_long = false;
+                Err(Blocked::Prepare) => is_ahead = false,
+                Err(Blocked::Turn) => {
+                    if let Err(failure) = turn.take(&self.batch_turns, lookup_deadline).await {
+                        return ServerOutcome::Failed(failure);
+                    }
                 }
                 Err(Blocked::Ceiling) => {
                     if let Err(failure) = self.reserve_versions().await {
@@ -175,7 +202,11 @@ impl Engine {
                     fetches_left = left;
                     let fetched = match batch.all_absent {
                         true => self.look_up(&mut plan, wanted, lookup_deadline).await,
-                        false => self.fetch_keys(&mut plan, wanted).await,
+                        false => {
+                            let fetched = self.fetch_keys(&mut plan, wanted, &mut turn);
+                            let fetched = timeout_at(lookup_deadline.into(), fetched).await;
+                            fetched.unwrap_or(Err(Failure::Busy))
+                        }
                     };
                     if let Err(failure) = fetched {
                         return ServerOutcome::Failed(failure);
@@ -185,19 +216,29 @@ impl Engine {
         }
     }
 
-    /// Asks the tiers below RAM about keys, one after the other.
+    /// Asks the tiers below RAM about keys, one after the other. Takes a turn if they have much.
     async fn fetch_keys(
         &self,
         plan: &mut Plan<'_>,
         wanted: Vec<(KeyIndex, Ticket)>,
+        turn: &mut Turn,
     ) -> Result<(), Failure> {
         for (index, ticket) in wanted {
             let KeyPlan {
                 space, key, need, ..
             } = plan.keys[index];
             let need = need.unwrap_or(Need::Value);
-            let known = self.fetch(space, key, need, ticket).await;
-            let known = known.map_err(|_| Failure::Unavailable)?;
+            let known = loop {
+                let known = self.fetch(space, key, need, ticket).await;
+                let known = known.map_err(|_| Failure::Unavailable)?;
+                let len = plan.len_with(index, &known);
+                if len <= FREE_LEN_MAX || turn.try_take(&self.batch_turns) {
+                    break known;
+                }
+                // The batch does not hold the value while it waits.
+                drop(known);
+                turn.wait(&self.batch_turns).await;
+            };
             if !plan.know(index, known) {
                 return Err(Failure::TooLarge);
             }
@@ -210,7 +251,7 @@ impl Engine {
         plan: &Plan<'_>,
         batch: &Batch<'_>,
         (sources, ahead): (&[Option<Bytes>], &[Prepared]),
-        acks: &mut Acks,
+        (acks, turn): (&mut Acks, &Turn),
         grown: &mut Vec<(u64, Space)>,
     ) -> Result<Vec<Outcome<'static>>, Blocked> {
         let hot = &*self.hot;
@@ -250,8 +291,14 @@ impl Engine {
                 return Err(Blocked::Changed);
             }
         }
-        if plan.grows && self.grows_too_much(&mut shards, plan, batch) {
-            return Err(Blocked::TooMuch);
+        if plan.grows || (plan.returns && !turn.is_held()) {
+            let growth = self.growth(&mut shards, plan, batch);
+            if growth.is_too_much() {
+                return Err(Blocked::TooMuch);
+            }
+            if growth.returned_len() > FREE_LEN_MAX && !turn.is_held() {
+                return Err(Blocked::Turn);
+            }
         }
         let mut progress = Progress {
             acks,
@@ -313,21 +360,25 @@ impl Engine {
         }
     }
 
-    /// Whether the steps would make too many bytes of long values under the locks.
-    fn grows_too_much(
-        &self,
-        shards: &mut ManyGuard<'_>,
-        plan: &Plan<'_>,
-        batch: &Batch<'_>,
-    ) -> bool {
+    /// What the steps would make under the locks, and what they would return.
+    fn growth(&self, shards: &mut ManyGuard<'_>, plan: &Plan<'_>, batch: &Batch<'_>) -> Growth {
         let mut growth = Growth::new(self.rules(plan.space), plan.keys.len());
         for (step, keys) in batch.steps.iter().zip(&plan.steps) {
-            growth.note(step, (keys.target, keys.from), |index| {
+            let mut stored_len = |index: KeyIndex| {
                 let known = plan.keys.get(index);
                 known.map_or(0, |it| self.value_len(shards, it))
-            });
+            };
+            if let BatchStep::Command(command) = step
+                && semantics::returns_value(command)
+            {
+                growth.note_returned(keys.target, &mut stored_len);
+                if let Some(base) = keys.base {
+                    growth.note_returned(base, &mut stored_len);
+                }
+            }
+            growth.note(step, (keys.target, keys.from), stored_len);
         }
-        growth.is_too_much()
+        growth
     }
 
     /// The state of an entry that a client would see.
@@ -440,12 +491,7 @@ impl Engine {
                 return Outcome::Failed(Failure::Unavailable);
             };
             let space = it.space;
-            let returns = match command {
-                Command::Get(get) => get.want_value,
-                Command::Store(store) => store.want_previous,
-                _ => false,
-            };
-            if returns && self.is_too_much(shards, it, progress) {
+            if semantics::returns_value(command) && self.is_too_much(shards, it, progress) {
                 return Outcome::Failed(Failure::TooLarge);
             }
             // Nothing is changed in a namespace that lies below.

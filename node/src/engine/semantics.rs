@@ -194,6 +194,16 @@ pub fn needs_value(command: &Command<'_>) -> bool {
     }
 }
 
+/// Whether a command returns a value.
+#[must_use]
+pub fn returns_value(command: &Command<'_>) -> bool {
+    match command {
+        Command::Get(get) => get.want_value,
+        Command::Store(store) => store.want_previous,
+        _ => false,
+    }
+}
+
 /// Whether a command's result is independent of what is there, so that the disk need not be asked.
 #[must_use]
 pub fn is_blind(command: &Command<'_>) -> bool {

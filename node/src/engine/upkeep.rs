@@ -21,7 +21,7 @@ use fonn_ram_tier::{RamOptions, RamTier};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Semaphore;
 
-use super::batch::LOOKUPS_AT_ONCE;
+use super::batch::{LOOKUPS_AT_ONCE, TURNS};
 use super::unsettled::Unsettled;
 use super::{Acks, Engine, Hot, MUTATION_STRIPES, Settings, iterate, pressure};
 use crate::cold::{Cold, ColdSetup};
@@ -180,6 +180,7 @@ impl Engine {
             ram_codec: LevelCodec::new(Level::Ram, options.ram_codec.0, options.ram_codec.1),
             iterations: iterate::Iterations::default(),
             lookup_turns: Semaphore::new(LOOKUPS_AT_ONCE),
+            batch_turns: Arc::new(Semaphore::new(TURNS)),
             disk_get_latency: Latency::default(),
             cold_get_latency: Latency::default(),
             withheld: AtomicUsize::new(0),

@@ -211,7 +211,7 @@ async fn a_batch_that_was_sent_by_an_older_epoch_writes_nothing() {
         assert_eq!(execute(write, Some(epoch - 1)).await, None);
     }
     // A read shows what is there now, whenever it was sent.
-    let missed = Some(ServerOutcome::Outcomes(vec![Outcome::Miss]));
+    let missed = Some(ServerOutcome::Outcomes(vec![Outcome::Miss].into()));
     assert_eq!(execute(&get, Some(epoch - 1)).await, missed);
     for (write, routed_by) in [(&set_if_absent, Some(epoch)), (&set, None)] {
         let Some(ServerOutcome::Outcomes(outcomes)) = execute(write, routed_by).await else {
@@ -261,7 +261,7 @@ async fn a_batch_reads_no_base_entry_below_the_floor() {
     assert_eq!(changed, ServerOutcome::Changed);
     let floor = engine.versions().next();
     replication.rights.raise_floor(slots[0], floor);
-    let missed = ServerOutcome::Outcomes(vec![Outcome::Miss]);
+    let missed = ServerOutcome::Outcomes(vec![Outcome::Miss].into());
     for watched in [vec![watched.clone()], Vec::new()] {
         assert_eq!(execute(watched).await, missed);
     }

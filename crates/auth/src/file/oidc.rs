@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fonn_base::duration::Span;
+use fonn_base::file::read_text;
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -25,7 +26,7 @@ const RULES_MAX: usize = 1024;
 const KEYS_MAX: usize = 8;
 
 /// A longer file has no keys.
-const KEY_FILE_LEN_MAX: u64 = 64 << 10;
+const KEY_FILE_LEN_MAX: usize = 64 << 10;
 
 /// How long a token lives, unless its rule says otherwise.
 const TTL: Duration = Duration::from_secs(60 * 60);
@@ -243,15 +244,7 @@ fn checked_url(url: &Spanned<String>) -> Result<&str, Fault> {
 
 /// The keys of a file: one a line, the first signs.
 fn read_keys(path: &Path) -> Result<Vec<SigningKey>, String> {
-    let len = std::fs::metadata(path)
-        .map_err(|error| error.to_string())?
-        .len();
-    if len > KEY_FILE_LEN_MAX {
-        return Err(format!(
-            "it has {len} bytes; expected at most {KEY_FILE_LEN_MAX}"
-        ));
-    }
-    let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+    let text = read_text(path, KEY_FILE_LEN_MAX).map_err(|error| error.to_string())?;
     let text = zeroize::Zeroizing::new(text);
     let lines = text.lines().map(str::trim);
     let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));

@@ -423,9 +423,10 @@ async fn deletions_fail_with_the_record_of_their_batch_that_they_rely_on() {
         std::thread::yield_now();
     }
     newest.log.fail_syncs();
-    let spare = rig.shared().spare.lock();
-    spare.ready.as_ref().unwrap().log.fail_syncs();
-    drop(spare);
+    {
+        let spare = rig.shared().spare.lock();
+        spare.ready.as_ref().unwrap().log.fail_syncs();
+    }
     let group = AckGroup::new();
     // The later one of a pair relies on the tombstone of the first.
     for (index, (key, version)) in [("k", 3), ("k", 5), ("l", 5), ("l", 3)]

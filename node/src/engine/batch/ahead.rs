@@ -8,29 +8,30 @@
 
 use bytes::Bytes;
 use fonn_codec::CodecId;
-use fonn_proto::batch::BATCH_VALUES_LEN_MAX;
 use fonn_proto::command::StoreMode;
 use fonn_proto::{Batch, BatchStep, Command, Transfer};
 
 use super::super::prepare::{Long, LongStored, Prepared, SHORT_LEN_MAX};
 use super::super::{Engine, Job, semantics};
 use super::plan::{KeyPlan, Plan};
+use super::turn::Turn;
 
 /// Bytes up to which a step decodes, makes or encodes a value under the locks. There may be a
 /// few hundred such steps.
 pub(super) const STEP_SHORT_LEN_MAX: usize = SHORT_LEN_MAX / 32;
 
 impl Engine {
-    /// Prepares the long values of all steps, as far as they are known, and no more bytes than a
-    /// batch may return.
+    /// Prepares the long values of all steps, as far as they are known and as the turn of the batch
+    /// allows. False if a value was left out.
     pub(super) fn prepare_ahead(
         &self,
         plan: &Plan<'_>,
         batch: &Batch<'_>,
         sources: &[Option<Bytes>],
         ahead: &mut [Prepared],
-    ) {
-        let mut left = BATCH_VALUES_LEN_MAX;
+        turn: &mut Turn,
+    ) -> bool {
+        let mut is_all = true;
         for ((step, source), prepared) in batch.steps.iter().zip(sources).zip(ahead) {
             match step {
                 BatchStep::Command(command) => {
@@ -40,14 +41,15 @@ impl Engine {
                     if semantics::needs_value(command)
                         && let Some(it) = plan.known(plan.space, command.key())
                     {
-                        self.decode_ahead(it, command, prepared, &mut left);
+                        is_all &= self.decode_ahead(it, command, prepared, turn);
                     }
                 }
                 BatchStep::Transfer(transfer) => {
-                    self.transfer_ahead(plan, transfer, prepared, &mut left);
+                    is_all &= self.transfer_ahead(plan, transfer, prepared, turn);
                 }
             }
         }
+        is_all
     }
 
     /// Gives the value of a request the form of the RAM level.
@@ -62,46 +64,48 @@ impl Engine {
         }
     }
 
-    /// Decodes what a command reads, and makes what it makes of it.
+    /// Decodes what a command reads, and makes what it makes of it. False if that is too long.
     fn decode_ahead(
         &self,
         it: &KeyPlan<'_>,
         command: &Command<'_>,
         prepared: &mut Prepared,
-        left: &mut usize,
-    ) {
-        let job = Job::own(it.space, command);
+        turn: &mut Turn,
+    ) -> bool {
+        let (job, mut is_done) = (Job::own(it.space, command), true);
         if let Some(long) = self.long(it, prepared) {
-            let len = self.decoded_len(&long);
-            if len <= *left {
-                *left -= len;
+            let (decoded_len, value_len) = self.lens(&long);
+            let made_len = semantics::grown_len(command, value_len, self.rules(it.space));
+            is_done = turn.may_make(decoded_len.saturating_add(made_len.unwrap_or(0)));
+            if is_done {
                 self.prepare(&job, Long::Stored(long), prepared);
             }
         }
         if let Some(fetched) = &it.fetched {
             self.prepare_fetched(fetched, prepared);
         }
+        is_done
     }
 
-    /// Decodes what a transfer copies, and gives the copy the form of the RAM level.
+    /// Decodes what a transfer copies, and gives the copy the form of the RAM level. False if it is
+    /// too long.
     fn transfer_ahead(
         &self,
         plan: &Plan<'_>,
         transfer: &Transfer<'_>,
         prepared: &mut Prepared,
-        left: &mut usize,
-    ) {
-        let Some(it) = plan.known(plan.space, transfer.from) else {
-            return;
+        turn: &mut Turn,
+    ) -> bool {
+        let known = plan.known(plan.space, transfer.from);
+        let Some(long) = known.and_then(|it| self.long(it, prepared)) else {
+            return true;
         };
-        let Some(long) = self.long(it, prepared) else {
-            return;
-        };
-        let len = self.decoded_len(&long);
-        if len <= *left {
-            *left -= len;
+        let (decoded_len, _) = self.lens(&long);
+        let is_done = turn.may_make(decoded_len);
+        if is_done {
             self.prepare_copy(long, prepared);
         }
+        is_done
     }
 
     /// The long value of a key, unless it is prepared.
@@ -131,13 +135,15 @@ impl Engine {
         long.filter(|_| !is_prepared)
     }
 
-    fn decoded_len(&self, long: &LongStored) -> usize {
+    /// The bytes that are decoded to get at a value, and the length of the value.
+    fn lens(&self, long: &LongStored) -> (usize, usize) {
         if !long.is_framed {
             // It is shared with the entry.
-            return 0;
+            return (0, long.stored.len());
         }
         let frame = fonn_codec::Frame::parse(&long.stored, self.settings.value_len_max);
-        frame.map_or(0, |frame| frame.original_len())
+        let len = frame.map_or(0, |frame| frame.original_len());
+        (len, len)
     }
 }
 
@@ -284,6 +290,34 @@ mod tests {
     }
 
     #[test]
+    fn a_batch_that_would_make_more_than_it_may_hold_is_refused_and_changes_nothing() {
+        block_on(async {
+            const KEYS: usize = 17;
+            let rig = Rig::new(Choice {
+                ram_bytes: 64 << 20,
+                queue_bytes: 64 << 20,
+                value_len_max: 1 << 20,
+                disk_value_len_max: 1 << 20,
+                ..Choice::default()
+            });
+            let keys: Vec<_> = (0..KEYS).map(|it| format!("k{it}")).collect();
+            let value = vec![7; 1_000_000];
+            for key in &keys {
+                rig.set(key, &value).await;
+            }
+            // Each result is made ahead: 17 MB in all.
+            let append = keys.iter().map(|key| store(StoreMode::Append, key, b"+"));
+            let batch = batch(append.collect());
+            let mut acks = Acks::default();
+            let outcome = rig.engine().execute_batch(SPACE, &batch, &mut acks).await;
+            assert_eq!(outcome, ServerOutcome::Failed(Failure::TooLarge));
+            for key in &keys {
+                assert!(rig.get(key).await.as_ref() == Some(&value), "{key}");
+            }
+        });
+    }
+
+    #[test]
     fn nothing_long_is_left_to_do_under_the_locks() {
         block_on(async {
             let rig = rig("lz4");
@@ -301,7 +335,9 @@ mod tests {
             let sources: Vec<_> = batch.steps.iter().map(super::super::source).collect();
             let mut ahead = vec![Prepared::default(); 4];
             let engine = rig.engine();
-            engine.prepare_ahead(&plan, &batch, &sources, &mut ahead);
+            let mut turn = Turn::none();
+            assert!(turn.try_take(&engine.batch_turns));
+            assert!(engine.prepare_ahead(&plan, &batch, &sources, &mut ahead, &mut turn));
             let is_left = |key: &str, step: usize| {
                 let known = plan.known(SPACE, key.as_bytes()).unwrap();
                 engine.long(known, &ahead[step]).is_some()

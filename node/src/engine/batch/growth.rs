@@ -1,4 +1,5 @@
-//! The bytes of long values that a batch would make under its locks, as an upper bound.
+//! The bytes of long values that a batch would make under its locks, and the bytes of values that
+//! it would return, as upper bounds.
 //!
 //! A step that grows a value which a step before it made cannot be prepared ahead
 //! ([`super::ahead`]). All shards of the batch stay locked while it copies that value. So a batch
@@ -26,6 +27,8 @@ pub(super) struct Growth {
     made: Vec<Option<usize>>,
     /// Bytes that are made under the locks.
     bytes: usize,
+    /// Bytes of values that are returned.
+    returned: usize,
 }
 
 impl Growth {
@@ -35,6 +38,7 @@ impl Growth {
             rules,
             made: vec![None; keys],
             bytes: 0,
+            returned: 0,
         }
     }
 
@@ -79,6 +83,16 @@ impl Growth {
         }
     }
 
+    /// Notes that the next step returns the value that a key has before it.
+    pub(super) fn note_returned(
+        &mut self,
+        key: KeyIndex,
+        stored_len: impl FnOnce(KeyIndex) -> usize,
+    ) {
+        let len = self.made(key).unwrap_or_else(|| stored_len(key));
+        self.returned = self.returned.saturating_add(len);
+    }
+
     fn made(&self, key: KeyIndex) -> Option<usize> {
         self.made.get(key).copied().flatten()
     }
@@ -87,6 +101,11 @@ impl Growth {
         if let Some(made) = self.made.get_mut(key) {
             *made = Some(len);
         }
+    }
+
+    /// Bytes of values that the steps return.
+    pub(super) fn returned_len(&self) -> usize {
+        self.returned
     }
 
     /// Whether the steps would make too much under the locks.

@@ -58,6 +58,8 @@ pub(super) struct Plan<'a> {
     pub(super) steps: Vec<StepKeys>,
     /// Whether a step makes a value longer.
     pub(super) grows: bool,
+    /// Whether a step returns a value.
+    pub(super) returns: bool,
     index: HashMap<(Space, &'a [u8]), KeyIndex>,
     /// Bytes that the disk's queue takes, about.
     pub(super) write_cost: usize,
@@ -77,6 +79,7 @@ impl<'a> Plan<'a> {
             keys: Vec::with_capacity(batch.steps.len()),
             steps: Vec::with_capacity(batch.steps.len()),
             grows: false,
+            returns: false,
             index: HashMap::with_capacity(batch.steps.len()),
             write_cost: 0,
             fetched_len: 0,
@@ -112,7 +115,10 @@ impl<'a> Plan<'a> {
                 }
             };
             plan.steps.push(keys);
-            plan.grows |= matches!(step, BatchStep::Command(command) if semantics::grows(command));
+            if let BatchStep::Command(command) = step {
+                plan.grows |= semantics::grows(command);
+                plan.returns |= semantics::returns_value(command);
+            }
             plan.write_cost += write_cost(step);
         }
         plan
@@ -168,15 +174,23 @@ impl<'a> Plan<'a> {
         index
     }
 
+    /// Bytes of values that were fetched for the other keys.
+    fn others_len(&self, index: KeyIndex) -> usize {
+        let fetched = self.keys.get(index).and_then(|it| it.fetched.as_ref());
+        self.fetched_len - fetched.map_or(0, value_len)
+    }
+
+    /// Bytes of values that were fetched, once this is known of a key.
+    pub(super) fn len_with(&self, index: KeyIndex, known: &Fetched) -> usize {
+        self.others_len(index) + value_len(known)
+    }
+
     /// Notes what was fetched. False if that is too much.
     pub(super) fn know(&mut self, index: KeyIndex, known: Fetched) -> bool {
-        let len = |known: &Fetched| known.entry.as_ref().map_or(0, |entry| entry.value.len());
+        let (others, more) = (self.others_len(index), value_len(&known));
         let Some(plan) = self.keys.get_mut(index) else {
             return true;
         };
-        let before = plan.fetched.as_ref().map_or(0, len);
-        let others = self.fetched_len - before;
-        let more = len(&known);
         self.has_long |= more > SHORT_LEN_MAX;
         self.fetched_len = others + more;
         plan.fetched = Some(known);
@@ -188,6 +202,10 @@ impl<'a> Plan<'a> {
     pub(super) fn known(&self, space: Space, key: &[u8]) -> Option<&KeyPlan<'a>> {
         self.keys.get(*self.index.get(&(space, key))?)
     }
+}
+
+fn value_len(known: &Fetched) -> usize {
+    known.entry.as_ref().map_or(0, |entry| entry.value.len())
 }
 
 fn write_cost(step: &BatchStep<'_>) -> usize {
@@ -210,6 +228,7 @@ mod tests {
     use fonn_proto::{ExpirySpec, Store};
 
     use super::super::Blocked;
+    use super::super::turn::Turn;
     use super::*;
     use crate::engine::Acks;
     use crate::engine::prepare::Prepared;
@@ -238,9 +257,8 @@ mod tests {
             let (sources, ahead) = (vec![None; KEYS], vec![Prepared::default(); KEYS]);
             let (mut acks, mut grown) = (Acks::default(), Vec::new());
             let given = (&sources[..], &ahead[..]);
-            let tried = rig
-                .engine()
-                .try_batch(&plan, &batch, given, &mut acks, &mut grown);
+            let (turn, engine) = (Turn::none(), rig.engine());
+            let tried = engine.try_batch(&plan, &batch, given, (&mut acks, &turn), &mut grown);
             let Err(Blocked::Fetch(wanted)) = tried else {
                 panic!("RAM knows the keys");
             };

@@ -58,7 +58,7 @@ pub(super) fn write<'v>(
         }
         ServerOutcome::InvalidCursor => (INVALID_CURSOR, 0, nothing),
         ServerOutcome::Outcomes(outcomes) => {
-            for outcome in outcomes {
+            for outcome in outcomes.iter() {
                 writer.nested(|writer| Ok(outcome::write(outcome, writer)))?;
             }
             (OUTCOMES, 0, nothing)
@@ -89,11 +89,14 @@ pub(super) fn read(
         },
         KEY => ServerOutcome::Key(flags.has(PRESENT).then(|| reader.rest().to_vec())),
         INVALID_CURSOR => ServerOutcome::InvalidCursor,
-        OUTCOMES => ServerOutcome::Outcomes(reader.list(|it| {
-            it.nested(|opcode, flags, reader| {
-                outcome::read(opcode, flags, reader).map(Outcome::into_owned)
-            })
-        })?),
+        OUTCOMES => {
+            let outcomes: Vec<_> = reader.list(|it| {
+                it.nested(|opcode, flags, reader| {
+                    outcome::read(opcode, flags, reader).map(Outcome::into_owned)
+                })
+            })?;
+            ServerOutcome::Outcomes(outcomes.into())
+        }
         CHANGED => ServerOutcome::Changed,
         CROSS_SLOT => ServerOutcome::CrossSlot,
         FAILED => ServerOutcome::Failed(failure(flags.number(u16::MAX))?),

@@ -320,7 +320,7 @@ fn replies() -> Vec<(&'static str, Reply<'static>)> {
         replies.push((name, outcome(Outcome::Failed(failure))));
     }
     let outcomes = vec![Outcome::Miss, Outcome::Deleted { version: 1 }];
-    replies.push(("outcomes", server(ServerOutcome::Outcomes(outcomes))));
+    replies.push(("outcomes", server(ServerOutcome::Outcomes(outcomes.into()))));
     replies.push(("changed", server(ServerOutcome::Changed)));
     replies.push(("cross-slot", server(ServerOutcome::CrossSlot)));
     replies

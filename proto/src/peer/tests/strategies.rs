@@ -11,8 +11,8 @@ use crate::peer::{Content, Entry, Envelope, Refusal, SlotSet};
 use crate::placement::SLOT_COUNT;
 use crate::request::{ServerOutcome, StatsKind};
 use crate::{
-    Base, Batch, BatchStep, Failure, Outcome, Seen, ServerCommand, Space, Transfer, Watched,
-    WriterId,
+    Base, Batch, BatchStep, Failure, Outcome, Seen, ServerCommand, Space, StepOutcomes, Transfer,
+    Watched, WriterId,
 };
 
 /// Server commands, server outcomes and outcomes that go from process to process.
@@ -312,11 +312,11 @@ pub fn server_outcome(number: usize, fact: u64, flag: bool, pool: &Pool) -> Serv
         5 => ServerOutcome::InvalidCursor,
         6 => ServerOutcome::Changed,
         7 => ServerOutcome::CrossSlot,
-        8 => ServerOutcome::Outcomes(vec![
+        8 => ServerOutcome::Outcomes(StepOutcomes::from(vec![
             Outcome::Miss,
             Outcome::NotStored(flag.then(|| pool.value.clone())),
             Outcome::Deleted { version: fact },
-        ]),
+        ])),
         _ => ServerOutcome::Failed(Failure::ALL[fact as usize % Failure::ALL.len()]),
     }
 }

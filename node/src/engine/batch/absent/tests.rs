@@ -1,5 +1,6 @@
 use super::*;
 use crate::engine::batch::Blocked;
+use crate::engine::batch::turn::Turn;
 use crate::engine::prepare::Prepared;
 use crate::engine::tests::{Choice, Rig, SPACE, all_or_none, block_on, evict_all, is_stored};
 
@@ -14,7 +15,8 @@ fn a_lookup_that_a_write_voided_is_repeated() {
             let (mut acks, mut grown) = (Acks::default(), Vec::new());
             let (sources, ahead) = ([None], [Prepared::default()]);
             let given = (&sources[..], &ahead[..]);
-            match engine.try_batch(plan, &batch, given, &mut acks, &mut grown) {
+            let turn = Turn::none();
+            match engine.try_batch(plan, &batch, given, (&mut acks, &turn), &mut grown) {
                 Err(Blocked::Fetch(wanted)) => wanted,
                 _ => panic!("RAM knows the key"),
             }
