@@ -213,6 +213,8 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
     let (mut members_part, mut views) = (None, None);
     if let Some(cluster) = &cluster {
         crate::metrics::register_cluster(&metrics, cluster);
+        let admission = ready::follow_admission(cluster.refused(), readiness.clone());
+        cluster_tasks.spawn("admission", OnShutdown::Abort, admission);
         let followed = Arc::new(Views::new(cluster));
         let follow = view::follow(Arc::clone(&followed));
         cluster_tasks.spawn("cluster-views", OnShutdown::Abort, follow);

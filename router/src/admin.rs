@@ -82,6 +82,7 @@ pub fn routes(
     let tls = security.members_tls();
     let to_members = ToMembers {
         map,
+        follower: Arc::clone(&follower),
         withholds_logins: security.tls.is_some() && tls.is_none(),
         tls,
     };
@@ -110,6 +111,7 @@ const NO_MAP: &str = "no member has told this router the map yet: see its log, a
 /// The way to the cluster ports of the members in the map.
 struct ToMembers {
     map: Arc<Map>,
+    follower: Arc<Follower>,
     tls: Option<Arc<Tls>>,
     /// Clients come under TLS, and there is none to members: passwords stay here.
     withholds_logins: bool,
@@ -119,8 +121,9 @@ struct ToMembers {
 type Place = (String, String);
 
 impl ToMembers {
-    /// The member of that name; without one all that answer by the map.
-    fn places(&self, member: Option<&str>) -> Result<Vec<Place>, Status> {
+    /// The member of that name; without one all that answer by the map. Those that the router
+    /// hears come first: a silent member may accept a connection, and answer nothing.
+    fn places(&self, member: Option<&str>, heard: &[String]) -> Result<Vec<Place>, Status> {
         let topology = self.map.topology();
         let topology = topology.ok_or_else(|| Status::unavailable(NO_MAP))?;
         let members = topology.members().iter();
@@ -128,11 +131,12 @@ impl ToMembers {
             Some(member) => it.id == member,
             None => it.state != MemberState::Down,
         };
-        let places: Vec<Place> = members
+        let mut places: Vec<Place> = members
             .clone()
             .filter(is_asked)
             .map(|it| (it.id.clone(), it.cluster_address.clone()))
             .collect();
+        places.sort_by_key(|(_, address)| !heard.contains(address));
         if !places.is_empty() {
             return Ok(places);
         }
@@ -153,7 +157,8 @@ impl Relay for ToMembers {
     }
 
     fn relay(&self, member: Option<String>, mut call: Request<Body>) -> Relayed {
-        let places = self.places(member.as_deref());
+        let heard = self.follower.freshness().followed;
+        let places = self.places(member.as_deref(), &heard);
         let tls = self.tls.clone();
         let is_withheld =
             self.withholds_logins && call.headers_mut().remove(AUTHORIZATION).is_some();
@@ -170,5 +175,55 @@ impl Relay for ToMembers {
             answer.headers_mut().insert(ROUTER, marked);
             Ok(answer)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fonn_proto::placement::{Owners, SLOT_COUNT, rows};
+
+    use super::*;
+    use crate::follow::topology;
+
+    #[test]
+    fn members_that_the_router_hears_are_asked_first() {
+        let member = |id: &str, state: v1::MemberState| v1::ClusterMember {
+            id: id.to_owned(),
+            client_address: format!("{id}:1"),
+            cluster_address: format!("{id}:2"),
+            share: 100,
+            weight: 100,
+            state: state.into(),
+            ..v1::ClusterMember::default()
+        };
+        let told = v1::ClusterMap {
+            cluster: 7,
+            epoch: 1,
+            replicas: 1,
+            owners: rows::encode((0..SLOT_COUNT).map(|_| Owners::new(&[0]))),
+            users: None,
+            members: vec![
+                member("a", v1::MemberState::Active),
+                member("b", v1::MemberState::Active),
+                member("c", v1::MemberState::Active),
+                member("d", v1::MemberState::Down),
+            ],
+        };
+        let map = Arc::new(Map::default());
+        assert!(map.offer(topology(&told).unwrap()));
+        let to_members = ToMembers {
+            follower: Follower::new(Arc::clone(&map), Vec::new(), None, None),
+            map,
+            tls: None,
+            withholds_logins: false,
+        };
+        let heard = ["c:2".to_owned(), "d:2".to_owned()];
+        let names = |member, heard: &[String]| {
+            let places = to_members.places(member, heard).unwrap();
+            places.into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(None, &heard), ["c", "a", "b"]);
+        assert_eq!(names(None, &[]), ["a", "b", "c"]);
+        assert_eq!(names(Some("b"), &heard), ["b"]);
     }
 }

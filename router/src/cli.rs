@@ -30,6 +30,11 @@ use crate::service::{Router, Server, Shared};
 
 /// How long clients of a router that starts are not accepted for want of a map and of users.
 const START_WAIT: Duration = Duration::from_secs(2);
+/// How often it is looked at whether the router is still one of its members' cluster.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// What `/readyz` tells when it is not.
+const OTHER_CLUSTER: &str =
+    "the members of --cluster belong to another cluster now: restart this router";
 /// Threads for calls that block, at most.
 const BLOCKING_THREADS: usize = 4;
 
@@ -117,6 +122,7 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
     );
     crate::metrics::register(&metrics, &shared, &follower);
     let front = mount::front(&shared, &config.common, &metrics, &tools);
+    let followed = Arc::clone(&follower);
     background.spawn("topology", OnShutdown::Abort, follower.run());
     wait_at_start(&map).await;
     let server = Server::start(Arc::clone(&shared), listeners, config.common.threads)
@@ -135,8 +141,7 @@ async fn run(config: Config, prepared: Prepared, release: &Release) -> anyhow::R
         async move {
             until_known(&map).await;
             readiness.set_ready();
-            // The task is for ever, as all in its group.
-            std::future::pending::<()>().await;
+            watch_cluster(&followed, &readiness).await;
         }
     };
     background.spawn("ready", OnShutdown::Abort, ready);
@@ -181,6 +186,15 @@ async fn wait_at_start(map: &Map) {
 /// Waits until the map is known. The users that members agree on are known before.
 async fn until_known(map: &Map) {
     while !map.wait_for(0, Duration::from_secs(3600)).await {}
+}
+
+/// Has the router not ready while its members belong to another cluster. For ever.
+async fn watch_cluster(follower: &Follower, readiness: &Readiness) {
+    loop {
+        let is_disowned = follower.is_disowned();
+        readiness.set_obstacle(is_disowned.then_some(OTHER_CLUSTER));
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
 }
 
 /// Reads the configuration again and applies what can change in a running router.

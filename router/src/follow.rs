@@ -25,6 +25,7 @@ use fonn_proto::member::Member;
 use fonn_proto::placement::rows;
 use parking_lot::Mutex;
 use thiserror::Error;
+use tonic::Code;
 
 use self::streams::{STREAMS, Streams};
 use crate::users;
@@ -69,6 +70,13 @@ pub enum FollowError {
     /// The topology breaks an invariant.
     #[error(transparent)]
     Topology(#[from] TopologyError),
+}
+
+impl FollowError {
+    /// Whether the process at the address says that it belongs to another cluster.
+    fn is_other_cluster(&self) -> bool {
+        matches!(self, Self::Refused(status) if status.code() == Code::FailedPrecondition)
+    }
 }
 
 /// Follows the topology for a router.
@@ -122,6 +130,13 @@ impl Follower {
         }
     }
 
+    /// Whether the members belong to another cluster now than the one that the router follows. It
+    /// has to be restarted then: its topology, users and namespaces are those of the other one.
+    #[must_use]
+    pub fn is_disowned(&self) -> bool {
+        self.streams.lock().is_disowned(Instant::now())
+    }
+
     /// The topology in force.
     #[must_use]
     pub fn map(&self) -> &Map {
@@ -156,10 +171,19 @@ impl Follower {
 
     fn ended(&self, index: usize, address: &str, error: &FollowError) {
         let now = Instant::now();
-        let is_to_be_told = {
+        let (is_to_be_told, is_refusal) = {
             let mut streams = self.streams.lock();
-            streams.ended(index, now) && streams.tell_silence()
+            let is_to_be_told = streams.ended(index, now) && streams.tell_silence();
+            let is_refusal = streams.refused(address, error.is_other_cluster(), now);
+            (is_to_be_told, is_refusal)
         };
+        if is_refusal {
+            tracing::warn!(
+                %address,
+                %error,
+                "a member refuses this router; if the cluster was formed anew, restart the router"
+            );
+        }
         tracing::debug!(%address, %error, "a stream of the topology ended");
         if !is_to_be_told {
             return;

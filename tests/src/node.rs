@@ -24,6 +24,9 @@ const HTTP_LIMIT: Duration = Duration::from_secs(60);
 /// What `/readyz` says while a node serves that has not read the index of its bucket yet.
 pub const READING: &str = "reading the bucket's index\n";
 
+/// What `/readyz` says of a member that its cluster refuses.
+pub const REFUSED: &str = "the cluster refuses this member";
+
 /// How a node is to be started.
 #[derive(Clone, Debug, Default)]
 pub struct NodeOptions {
@@ -32,6 +35,7 @@ pub struct NodeOptions {
     omitted: Vec<String>,
     in_memory: bool,
     before_index: bool,
+    until_refused: bool,
     with_http: bool,
     data_dir: Option<PathBuf>,
 }
@@ -69,6 +73,13 @@ impl NodeOptions {
     #[must_use]
     pub const fn before_its_index(mut self) -> Self {
         self.before_index = true;
+        self
+    }
+
+    /// Waits until its cluster has refused the node, instead of until it is ready.
+    #[must_use]
+    pub const fn until_refused(mut self) -> Self {
+        self.until_refused = true;
         self
     }
 
@@ -234,8 +245,12 @@ impl FonnNode {
         );
         let mut daemon = Daemon::spawn("fonn-node", &mut command)?;
         let (admin, before_index) = (self.admin, self.options.before_index);
+        let until_refused = self.options.until_refused;
         daemon.wait_until("readiness", START_LIMIT, || {
-            let is_up = |it: HttpReply| it.status == 200 || before_index && it.body == READING;
+            let is_up = |it: HttpReply| match until_refused {
+                true => it.status == 503 && it.body.starts_with(REFUSED),
+                false => it.status == 200 || before_index && it.body == READING,
+            };
             http_get(admin, "/readyz").is_ok_and(is_up)
         })?;
         self.daemon = Some(daemon);

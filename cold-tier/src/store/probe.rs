@@ -395,6 +395,15 @@ fn diagnose(error: &StoreError) -> Option<(Check, String)> {
             "the store asks for fewer requests: try again later, or raise its limits",
         ),
         (_, StoreErrorKind::Denied) => return None,
+        // Of a server it would be a refusal.
+        (_, StoreErrorKind::NotFound)
+            if error.operation == Operation::Put && error.refusal().is_none() =>
+        {
+            (
+                Check::Bucket,
+                "the directory of --cold-tier is gone: mount its file system, or make it again",
+            )
+        }
         _ => (
             Check::Put,
             "the store does not understand the request: see whether the endpoint is one of S3",

@@ -24,7 +24,20 @@ type Told = (bool, &'static str);
 
 /// The state behind `/readyz`; cheap to clone. Not ready until told so.
 #[derive(Clone, Debug)]
-pub struct Readiness(Arc<watch::Sender<Told>>);
+pub struct Readiness(Arc<watch::Sender<ReadyState>>);
+
+/// What the program says of itself, and what keeps it from being ready all the same.
+#[derive(Clone, Copy, Debug)]
+struct ReadyState {
+    told: Told,
+    obstacle: Option<&'static str>,
+}
+
+impl ReadyState {
+    fn told(self) -> Told {
+        self.obstacle.map_or(self.told, |words| (false, words))
+    }
+}
 
 impl Default for Readiness {
     fn default() -> Self {
@@ -36,7 +49,10 @@ impl Readiness {
     /// Not ready: "starting".
     #[must_use]
     pub fn new() -> Self {
-        Self(Arc::new(watch::Sender::new((false, "starting"))))
+        Self(Arc::new(watch::Sender::new(ReadyState {
+            told: (false, "starting"),
+            obstacle: None,
+        })))
     }
 
     /// Takes traffic from now on.
@@ -47,18 +63,27 @@ impl Readiness {
     /// Takes traffic from now on, although something is not as it should be: `words` are shown
     /// instead of "ready".
     pub fn set_ready_as(&self, words: &'static str) {
-        self.0.send_replace((true, words));
+        self.0.send_modify(|state| state.told = (true, words));
     }
 
     /// Takes no traffic from now on, for a reason that is shown, like "draining".
     pub fn set_not_ready(&self, reason: &'static str) {
-        self.0.send_replace((false, reason));
+        self.0.send_modify(|state| state.told = (false, reason));
+    }
+
+    /// Takes no traffic while there is an obstacle, whatever else is told. Its words are shown.
+    pub fn set_obstacle(&self, words: Option<&'static str>) {
+        self.0.send_if_modified(|state| {
+            let is_change = state.obstacle != words;
+            state.obstacle = words;
+            is_change
+        });
     }
 
     /// What `/readyz` tells: whether traffic is taken, and the words for it.
     #[must_use]
     pub fn told(&self) -> (bool, &'static str) {
-        *self.0.borrow()
+        self.0.borrow().told()
     }
 
     /// Why no traffic is taken; `None` when it is.
@@ -125,7 +150,7 @@ impl health_server::Health for Health {
         let changes: Self::WatchStream = match self.knows(&request.get_ref().service) {
             true => {
                 let changes = WatchStream::new(self.readiness.0.subscribe());
-                Box::pin(changes.map(|told| Ok(of_program(told))))
+                Box::pin(changes.map(|state| Ok(of_program(state.told()))))
             }
             // By the protocol the call goes on, for the service may come.
             false => {
@@ -157,6 +182,18 @@ mod tests {
     async fn watch(health: &Health) -> <Health as health_server::Health>::WatchStream {
         let request = Request::new(HealthCheckRequest::default());
         health.watch(request).await.unwrap().into_inner()
+    }
+
+    #[test]
+    fn an_obstacle_is_told_until_it_is_gone() {
+        let readiness = Readiness::new();
+        readiness.set_obstacle(Some("refused"));
+        readiness.set_ready();
+        assert_eq!(readiness.told(), (false, "refused"));
+        assert_eq!(readiness.reason(), Some("refused"));
+        readiness.set_ready_as("ready without the index");
+        readiness.set_obstacle(None);
+        assert_eq!(readiness.told(), (true, "ready without the index"));
     }
 
     #[tokio::test(start_paused = true)]

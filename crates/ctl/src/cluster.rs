@@ -72,21 +72,15 @@ async fn wait_for_leave(node: &Connection, member: &str) -> Result<(), CtlError>
     let mut progress = Progress::new();
     let mut all = 0;
     loop {
-        let is_it = |it: &&MapEntry| it.member.as_ref().is_some_and(|it| it.id == member);
         match node
             .call(node.membership().map(MembershipMapRequest {}))
             .await
         {
             // The member that is asked has just started.
             Ok(map) if map.members.is_empty() => {}
-            Ok(map) => match map.members.iter().find(is_it).map(|it| it.slots) {
-                // It may have been removed before the others had all that it had.
-                None => {
-                    let why = format!("there is no member `{member}` any more");
-                    return Err(CtlError::Refused(why));
-                }
-                Some(0) => return Ok(()),
-                Some(slots) => {
+            Ok(map) => match slots_left(&map, member)? {
+                0 => return Ok(()),
+                slots => {
                     all = all.max(slots);
                     let done = u64::from(all - slots);
                     progress.set(done, all.into(), "slots taken over by others");
@@ -98,6 +92,26 @@ async fn wait_for_leave(node: &Connection, member: &str) -> Result<(), CtlError>
         }
         tokio::time::sleep(LOOK_INTERVAL).await;
     }
+}
+
+/// The slots that a member that leaves still owns.
+///
+/// # Errors
+/// If the others do not get what it had: it was removed, or it is down.
+fn slots_left(map: &MembershipMapResponse, member: &str) -> Result<u32, CtlError> {
+    let is_it = |it: &&MapEntry| it.member.as_ref().is_some_and(|it| it.id == member);
+    let Some(entry) = map.members.iter().find(is_it) else {
+        let why = format!("there is no member `{member}` any more");
+        return Err(CtlError::Refused(why));
+    };
+    let state = entry.member.as_ref().map(ClusterMember::state);
+    if entry.slots == 0 && state == Some(MemberState::Down) {
+        return Err(CtlError::Refused(format!(
+            "{member} is down: the others may lack what only it had. Start it, then \
+             `fonnctl drain {member} --undo`"
+        )));
+    }
+    Ok(entry.slots)
 }
 
 pub(super) async fn remove(
@@ -302,6 +316,25 @@ c     down    no      default     100      0      0    0 %  c:11211  c:11290  0.
             ..status()
         };
         assert_eq!(status_line(&removed), "a is no member of ci by map 7");
+    }
+
+    #[test]
+    fn a_member_that_is_down_has_not_been_drained() {
+        let map = MembershipMapResponse {
+            status: Some(status()),
+            replicas: 1,
+            members: vec![
+                entry("a", MemberState::Draining, 0),
+                entry("b", MemberState::Draining, 7),
+                entry("c", MemberState::Down, 0),
+            ],
+        };
+        let left = |member| slots_left(&map, member).map_err(|error| error.to_string());
+        assert_eq!((left("a"), left("b")), (Ok(0), Ok(14)));
+        let why = left("c").unwrap_err();
+        assert!(why.contains("c is down"), "{why}");
+        assert!(why.contains("drain c --undo"), "{why}");
+        assert!(left("d").unwrap_err().contains("no member `d`"));
     }
 
     #[test]

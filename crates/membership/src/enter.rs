@@ -1,5 +1,8 @@
 //! The task by which a member enters its cluster: it forms one, joins one, or tells the one it
 //! belongs to that it is back.
+//!
+//! A member that hears no leader for a while tells that again. It may have been removed meanwhile,
+//! and no member would tell it so.
 
 use std::collections::BTreeMap;
 use std::error::Error as _;
@@ -7,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use openraft::BasicNode;
-use tonic::Status;
+use tonic::{Code, Status};
 
 use fonn_base::backoff::Backoff;
 use fonn_base::random::SplitMix64;
@@ -29,22 +32,59 @@ const BACKOFF: Backoff = Backoff {
     attempts_max: u32::MAX,
 };
 
-/// Runs until the member has entered, or stops.
+/// A member that has heard no leader for so long asks again to be admitted, and again after as
+/// long. From then on it goes by its last topology, unless it is refused.
+const SILENCE_MAX: Duration = Duration::from_secs(3);
+
+/// Runs until the member stops.
 pub(super) async fn run(participant: Arc<Participant>) {
+    loop {
+        until_entered(&participant).await;
+        tokio::select! {
+            biased;
+            () = participant.closed() => return,
+            () = until_silent(&participant) => {}
+        }
+    }
+}
+
+/// Waits until no leader has been heard for a while. A leader that is cut off does not ask: its log
+/// would get an entry each time.
+async fn until_silent(participant: &Participant) {
+    loop {
+        tokio::time::sleep(SILENCE_MAX).await;
+        let silence = participant.heard(&participant.metrics()).elapsed();
+        if silence >= SILENCE_MAX && !is_leader(participant) {
+            return;
+        }
+    }
+}
+
+/// Whether it is the leader by what it knows.
+fn is_leader(participant: &Participant) -> bool {
+    let leader = participant.leader();
+    leader.is_some_and(|(id, _)| id == participant.raft_id())
+}
+
+/// Runs until the member has entered, or stops.
+async fn until_entered(participant: &Arc<Participant>) {
     let mut random = SplitMix64::from_entropy();
     for attempt in 0.. {
         let entered = tokio::select! {
-            entered = enter(&participant) => entered,
+            entered = enter(participant) => entered,
             () = participant.closed() => return,
         };
         // Once begun it is waited for: it holds the lock of the directory until it ends.
         let belongs = match entered {
-            Ok(cluster) => belong(&participant, cluster).await,
+            Ok(cluster) => {
+                participant.is_refused.send_replace(false);
+                belong(participant, cluster).await
+            }
             Err(why) => Err(why),
         };
         let Err(why) = belongs else { return };
         let own = &participant.info.id;
-        tracing::warn!(node = own, why, "not in the cluster yet; trying again");
+        tracing::warn!(node = own, why, "not in the cluster; trying again");
         let wait = BACKOFF.delay(attempt.min(16), &mut random);
         tokio::select! {
             () = tokio::time::sleep(wait.unwrap_or(BACKOFF.cap)) => {}
@@ -91,10 +131,7 @@ async fn form(participant: &Arc<Participant>) -> Result<u64, String> {
 
 /// Asks one member after the other to be taken in, or to be known as what this member is now.
 async fn announce(participant: &Arc<Participant>, addresses: &[String]) -> Result<u64, String> {
-    if participant
-        .leader()
-        .is_some_and(|(id, _)| id == participant.raft_id())
-    {
+    if is_leader(participant) {
         let join = Change::Join(participant.info.clone());
         let joined = participant.propose_here(join, CHANGE_DEADLINE).await;
         joined.map_err(|error| error.to_string())?;
@@ -108,6 +145,7 @@ async fn announce(participant: &Arc<Participant>, addresses: &[String]) -> Resul
         .filter(|it| it.info.id != own.id)
         .map(|it| it.info.cluster_address.clone());
     let mut last = "no address to join at is known".to_owned();
+    let mut refused = None;
     for address in addresses.iter().cloned().chain(known) {
         let request = JoinRequest {
             cluster: participant.identity.belonging().cluster(),
@@ -127,10 +165,26 @@ async fn announce(participant: &Arc<Participant>, addresses: &[String]) -> Resul
         });
         match joined.await {
             Ok(response) => return Ok(response.cluster),
-            Err(status) => last = format!("{address}: {}", reason(&status)),
+            Err(status) => {
+                last = format!("{address}: {}", reason(&status));
+                if is_refusal(&status) {
+                    participant.is_refused.send_replace(true);
+                    refused = Some(last.clone());
+                }
+            }
         }
     }
-    Err(last)
+    // An address that does not answer hides no refusal.
+    Err(refused.unwrap_or(last))
+}
+
+/// Whether a cluster answered that this member is none of its members. A member that cannot answer
+/// for the cluster says another thing.
+fn is_refusal(status: &Status) -> bool {
+    matches!(
+        status.code(),
+        Code::FailedPrecondition | Code::AlreadyExists
+    )
 }
 
 /// What a status says. Of a connection that failed, its last cause says why.
@@ -172,5 +226,14 @@ mod tests {
         assert_eq!(reason(&status), "transport error: connection refused");
         let answered = Status::failed_precondition("another cluster");
         assert_eq!(reason(&answered), "another cluster");
+    }
+
+    #[test]
+    fn only_the_word_of_a_cluster_is_a_refusal() {
+        assert!(is_refusal(&Status::failed_precondition("was removed")));
+        assert!(is_refusal(&Status::already_exists("runs at b:2")));
+        assert!(!is_refusal(&Status::unavailable("no leader")));
+        assert!(!is_refusal(&Status::deadline_exceeded("no answer")));
+        assert!(!is_refusal(&Status::invalid_argument("the weight")));
     }
 }

@@ -297,6 +297,9 @@ pub struct Standing {
     pub leader_silence: Duration,
     /// For how long it does not count as down yet, whatever happens.
     pub lease: Duration,
+    /// Whether the cluster refuses it: it was removed, the cluster was formed anew, or another
+    /// process has its name. Without a lease it is not cut off then, and has to stop.
+    pub is_refused: bool,
 }
 
 /// One member's part in its cluster; cheap to clone.
@@ -374,6 +377,7 @@ impl Cluster {
             // It may have voted, or acknowledged, a moment ago: the leader it heard then has its
             // vote for as long as if that was now.
             heard: watch::Sender::new(Instant::now()),
+            is_refused: watch::Sender::new(false),
             closing: watch::Sender::new(false),
         });
         let it = || Arc::clone(&participant);
@@ -550,7 +554,14 @@ impl Cluster {
         Standing {
             leader_silence: lease.silence(now).map_or(heard, |it| it.min(heard)),
             lease: lease.left(epoch, now),
+            is_refused: *participant.is_refused.borrow(),
         }
+    }
+
+    /// Whether the cluster refuses it ([`Standing::is_refused`]), as it is known at any time.
+    #[must_use]
+    pub fn refused(&self) -> watch::Receiver<bool> {
+        self.participant.is_refused.subscribe()
     }
 
     /// Stops, to be called before the tasks are finished: streams end, calls are refused, raft

@@ -68,6 +68,8 @@ pub(super) struct Participant {
     pub(super) lease: Mutex<Lease>,
     /// When a leader was last heard.
     pub(super) heard: watch::Sender<Instant>,
+    /// Whether the last answer to its request to be admitted was a refusal.
+    pub(super) is_refused: watch::Sender<bool>,
     /// Set when the member stops.
     pub(super) closing: watch::Sender<bool>,
 }
@@ -313,7 +315,8 @@ impl Participant {
         Ok(())
     }
 
-    /// Takes a member in, as the leader.
+    /// Takes a member in, as the leader. The name of a member that answers goes to no other
+    /// process: neither to one with another disk, nor to one elsewhere with a copy of the disk.
     ///
     /// # Errors
     /// A status for the caller.
@@ -326,7 +329,8 @@ impl Participant {
         let state = self.state();
         self.make_room_for(newest_version, deadline).await?;
         if let Some(member) = state.members.get(&info.id)
-            && member.info.raft_id != info.raft_id
+            && (member.info.raft_id != info.raft_id
+                || member.info.cluster_address != info.cluster_address)
         {
             let old = member.info.raft_id;
             let silence = self.detector.lock().silence(old, Instant::now());

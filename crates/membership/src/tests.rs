@@ -292,18 +292,22 @@ async fn an_empty_disk_is_a_new_incarnation_and_votes_under_another_id() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_that_restarts_twenty_times_is_the_same_and_disturbs_no_other() {
-    let world = World::new();
+    let world = World::at(4);
     let mut nodes = world.form(&["a", "b", "c"]).await;
     voters(&nodes, &["a", "b", "c"]).await;
     let leading = leader(&nodes).await;
     let mut restarting = nodes.remove((leading + 1) % 3);
     let id = restarting.id().to_owned();
     let raft_id = restarting.cluster.raft_id();
+    let address = restarting.address();
     let before = nodes[0].cluster.status();
     let restarts = async {
         for round in 0..20 {
             restarting.stop().await;
-            restarting = world.join(&id, &nodes[round % 2]).await;
+            let start = Start::Join(vec![nodes[round % 2].address()]);
+            let mut options = world.options(&id, start);
+            options.listen = address.parse().unwrap();
+            restarting = world.start(options).await;
             restarting
                 .propose(raised((round as u64 + 1) * CEILING))
                 .await
@@ -435,6 +439,39 @@ async fn a_removed_member_is_out_and_its_disk_stays_out() {
     for node in nodes {
         node.stop().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_of_the_disk_of_a_member_that_runs_is_refused() {
+    let world = World::new();
+    let mut options = world.options("a", Start::Bootstrap);
+    // A machine that stands still for a while holds no member for silent.
+    options.down_after = Duration::from_secs(60);
+    let founder = world.start(options).await;
+    let original = world.join("b", &founder).await;
+    founder.sees(&["b"], Active).await;
+    // The same name and raft id, at another address.
+    let info = &original.cluster.participant.info;
+    let channel = tonic::transport::Endpoint::from_shared(format!("http://{}", founder.address()));
+    let mut client = super::peers::client(channel.unwrap().connect().await.unwrap());
+    let request = JoinRequest {
+        cluster: founder.cluster.status().cluster,
+        id: info.id.clone(),
+        raft_id: info.raft_id,
+        client_address: "127.0.0.1:1".to_owned(),
+        cluster_address: "127.0.0.1:2".to_owned(),
+        zone: info.zone.clone(),
+        weight: info.weight.into(),
+        version: info.version.clone(),
+        ..JoinRequest::default()
+    };
+    let refused = client.join(request).await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::AlreadyExists, "{refused:?}");
+    assert!(refused.message().contains(&info.cluster_address));
+    let state = founder.cluster.state().borrow().clone();
+    assert_eq!(state.members["b"].info, *info);
+    original.stop().await;
+    founder.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

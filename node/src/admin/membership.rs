@@ -10,9 +10,9 @@ use fonn_proto::peer::hello::cluster_text;
 use tonic::{Request, Response, Status, async_trait};
 
 use super::Admin;
-use fonn_membership::Cluster;
 use fonn_membership::map::Map;
 use fonn_membership::state::{Change, DOWN_AFTER_MS};
+use fonn_membership::{ChangeError, Cluster};
 
 /// How long an agreement may take: an election and then some.
 const CHANGE_DEADLINE: Duration = Duration::from_secs(10);
@@ -70,7 +70,8 @@ impl MembershipService {
             Change::Remove { .. } => FOLLOW_DEADLINE + cluster.state().borrow().down_after(),
             _ => FOLLOW_DEADLINE,
         };
-        let epoch = cluster.propose(change, CHANGE_DEADLINE).await?;
+        let agreed = cluster.propose(change, CHANGE_DEADLINE).await;
+        let epoch = agreed.map_err(without_majority)?;
         let mut maps = cluster.map();
         let follow = maps.wait_for(|map| map.epoch >= epoch && !map.is_moving);
         // What there is at the end is told either way.
@@ -88,6 +89,16 @@ impl MembershipService {
             epoch,
             message,
         }))
+    }
+}
+
+/// The error of a change, which says what its last attempt failed for.
+fn without_majority(error: ChangeError) -> ChangeError {
+    match error {
+        ChangeError::Unavailable(why) => ChangeError::Unavailable(format!(
+            "no leader with a majority of the voters answers; the last attempt: {why}"
+        )),
+        refused => refused,
     }
 }
 
@@ -255,5 +266,22 @@ impl membership_server::Membership for MembershipService {
             format!("each slot has {owners} owners now, {replicas} are wanted")
         })
         .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_without_a_majority_says_so_with_the_last_cause() {
+        let error = ChangeError::Unavailable("tcp connect error".to_owned());
+        let status = Status::from(without_majority(error));
+        assert_eq!(status.code(), tonic::Code::Unavailable);
+        for part in ["a majority of the voters", "tcp connect error"] {
+            assert!(status.message().contains(part), "{status:?}");
+        }
+        let refused = ChangeError::Refused("no member".to_owned());
+        assert_eq!(without_majority(refused.clone()), refused);
     }
 }

@@ -5,6 +5,8 @@
 //! cluster in the place of a warm one. Clients that come all the same are served. Whatever the
 //! bucket does, the wait ends: at once where the index is on the disk or there is no bucket, soon
 //! where the bucket is seen to fail, and after [`INDEX_WAIT_MAX`] in any case.
+//!
+//! A member that its cluster refuses is not ready: it answers for no slot.
 
 use std::time::Duration;
 
@@ -12,6 +14,7 @@ use fonn_admin::Readiness;
 use fonn_base::clock::Clock;
 use fonn_base::events::{Events, Topic};
 use fonn_cold_tier::{ColdTier, FirstReading};
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 /// How long a node is not ready for want of its index.
@@ -33,6 +36,10 @@ const IS_REFUSED: &str = "ready without the bucket's index: the bucket refuses a
 const IS_LOST: &str = "ready without the bucket's index: the local index failed";
 const TAKES_LONG: &str =
     "ready without the bucket's index: it is still being read after two minutes";
+
+/// What it tells while the cluster refuses the member.
+const NOT_ADMITTED: &str = "the cluster refuses this member (see its log): if it was removed, or \
+     the cluster was formed anew, stop it and delete DATA_DIR/raft";
 
 /// Tells when the node is ready.
 pub(super) struct Ready {
@@ -83,6 +90,17 @@ impl Ready {
         match but {
             "" => self.events.info(Topic::Process, message),
             _ => self.events.warning(Topic::Process, message),
+        }
+    }
+}
+
+/// Has the node not ready while its cluster refuses it, until the cluster stops.
+pub(super) async fn follow_admission(mut refused: watch::Receiver<bool>, readiness: Readiness) {
+    loop {
+        let is_refused = *refused.borrow_and_update();
+        readiness.set_obstacle(is_refused.then_some(NOT_ADMITTED));
+        if refused.changed().await.is_err() {
+            return;
         }
     }
 }

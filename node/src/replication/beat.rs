@@ -89,8 +89,9 @@ impl Pulse {
             self.woke = None;
         }
         match standing.lease {
-            // It ends with the beats, so a process that is stopped does not go on by it.
-            _ if standing.leader_silence >= LEADER_WAIT => now + BREAK_MIN,
+            // It ends with the beats, so a process that is stopped does not go on by it. A member
+            // that is refused is not cut off: others own its slots.
+            _ if standing.leader_silence >= LEADER_WAIT && !standing.is_refused => now + BREAK_MIN,
             left if left > LEASE_GUARD => now + left - LEASE_GUARD,
             _ => Duration::ZERO,
         }
@@ -130,6 +131,7 @@ mod tests {
         Standing {
             leader_silence: silence,
             lease: left,
+            is_refused: false,
         }
     }
 
@@ -161,6 +163,22 @@ mod tests {
             refused += 1;
         }
         assert_eq!(refused * BEAT, LEADER_WAIT);
+    }
+
+    #[test]
+    fn a_member_that_is_refused_answers_by_a_lease_alone() {
+        let refused = |silence, left| Standing {
+            is_refused: true,
+            ..standing(silence, left)
+        };
+        let mut pulse = Pulse::new(Duration::ZERO);
+        let lease = pulse.lease(refused(10 * SECOND, Duration::ZERO), BEAT);
+        assert_eq!(lease, Duration::ZERO);
+        let lease = pulse.lease(refused(Duration::ZERO, SECOND), 2 * BEAT);
+        assert_eq!(lease, 2 * BEAT + SECOND - LEASE_GUARD);
+        // It is admitted again, and cut off later.
+        let lease = pulse.lease(standing(10 * SECOND, Duration::ZERO), 3 * BEAT);
+        assert_eq!(lease, 3 * BEAT + BREAK_MIN);
     }
 
     #[test]

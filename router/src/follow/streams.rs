@@ -21,6 +21,9 @@ const REST: Duration = Duration::from_millis(500);
 /// An address whose stream ended longer ago than this is as good as any other.
 const FORGIVEN: Duration = Duration::from_secs(10);
 
+/// How long all seeds have to refuse the router before it counts as one of another cluster.
+const REFUSED_MIN: Duration = Duration::from_secs(10);
+
 /// The state of all streams.
 #[derive(Debug)]
 pub(super) struct Streams {
@@ -31,6 +34,8 @@ pub(super) struct Streams {
     cluster: u64,
     /// When the stream at an address ended last.
     ended: HashMap<String, Instant>,
+    /// Since when an address has only said that it belongs to another cluster.
+    refused: HashMap<String, Instant>,
     streams: [Stream; STREAMS],
     /// Since when no stream is live; `None` while one is.
     silent_since: Option<Instant>,
@@ -66,6 +71,7 @@ impl Streams {
             members: Vec::new(),
             cluster: 0,
             ended: HashMap::new(),
+            refused: HashMap::new(),
             streams: Default::default(),
             silent_since: Some(now),
             is_silence_told: false,
@@ -133,6 +139,7 @@ impl Streams {
         self.cluster = map.cluster;
         self.silent_since = None;
         self.is_silence_told = false;
+        self.refused.clear();
         let is_newest = self.streams.iter().all(|it| it.epoch <= map.epoch);
         if is_newest {
             let members = map.members.iter();
@@ -167,6 +174,26 @@ impl Streams {
             self.silent_since.get_or_insert(now);
         }
         is_silent
+    }
+
+    /// The stream at an address ended; `is_refusal` if the process there belongs to another
+    /// cluster. Returns whether that is the first such refusal while no member is heard.
+    pub(super) fn refused(&mut self, address: &str, is_refusal: bool, now: Instant) -> bool {
+        if !is_refusal || self.silent_since.is_none() {
+            self.refused.remove(address);
+            return false;
+        }
+        let is_first = self.refused.is_empty();
+        self.refused.entry(address.to_owned()).or_insert(now);
+        is_first
+    }
+
+    /// Whether the cluster was formed anew: no member is heard, and all seeds have said for a while
+    /// that they belong to another cluster.
+    pub(super) fn is_disowned(&self, now: Instant) -> bool {
+        let is_long = |at: &Instant| now.saturating_duration_since(*at) >= REFUSED_MIN;
+        let refuses = |seed: &String| self.refused.get(seed).is_some_and(is_long);
+        !self.seeds.is_empty() && self.seeds.iter().all(refuses)
     }
 
     /// Whether the log is to be told now that no member is heard. It is told once for each silence.
@@ -316,6 +343,33 @@ mod tests {
         rig.streams.ended(0, rig.now);
         assert!(rig.streams.tell_silence());
         assert!(!rig.streams.tell_silence(), "it was told");
+    }
+
+    #[test]
+    fn a_router_is_of_another_cluster_when_all_seeds_say_so_for_a_while() {
+        let mut rig = Rig::new(&["a:1", "b:1"]);
+        let all = map(1, &[("a:1", Active), ("b:1", Active), ("c:1", Active)]);
+        rig.choose(0);
+        rig.told(0, &all);
+        assert!(!rig.streams.refused("b:1", true, rig.now), "one is heard");
+        rig.streams.ended(0, rig.now);
+        assert!(rig.streams.refused("a:1", true, rig.now));
+        rig.pass(1_000);
+        assert!(!rig.streams.refused("b:1", true, rig.now), "not the first");
+        // A member that does not answer is no seed.
+        rig.streams.refused("c:1", false, rig.now);
+        rig.pass(9_000);
+        assert!(!rig.streams.is_disowned(rig.now), "one has just begun");
+        rig.pass(1_000);
+        assert!(rig.streams.is_disowned(rig.now));
+        rig.streams.refused("b:1", false, rig.now);
+        assert!(!rig.streams.is_disowned(rig.now), "one may be a member yet");
+        rig.streams.refused("b:1", true, rig.now);
+        rig.pass(10_000);
+        assert!(rig.streams.is_disowned(rig.now));
+        rig.choose(0);
+        rig.told(0, &all);
+        assert!(!rig.streams.is_disowned(rig.now));
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod purge;
 mod quorum;
 mod reflection;
 mod relay;
+mod removed;
 mod returns;
 mod roles;
 mod routers;

@@ -10,7 +10,7 @@ use fonn_tests::node::NodeOptions;
 use fonn_tests::process::free_address;
 use fonn_tests::router::FonnRouter;
 
-/// Within this a member that is alone has formed its cluster.
+/// Within this a member that is alone has formed its cluster, and a router knows that it did.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// First slot, last slot and port of each range that a router tells.
@@ -83,6 +83,32 @@ fn a_router_asks_no_member_of_another_cluster_at_an_address_that_it_knows() -> R
     let reply = client.command("SET key value")?;
     ensure!(reply.ok().is_err(), "the other cluster took it");
     ensure!(direct.command("GET key")?.bulk()?.is_none());
+    Ok(())
+}
+
+#[test]
+fn a_router_of_a_cluster_that_was_formed_anew_says_that_it_has_to_be_restarted() -> Result<()> {
+    let mut cluster = Cluster::form(1, None)?;
+    let mut router = cluster.router()?;
+    let node = &mut cluster.nodes[0];
+    node.kill9()?;
+    std::fs::remove_dir_all(node.data_dir().join("raft"))?;
+    // With `--bootstrap` it forms another cluster at the same addresses.
+    node.start_again()?;
+    let begun = Instant::now();
+    let mut told = router.http_get("/readyz")?;
+    while told.status == 200 {
+        ensure!(begun.elapsed() < LIMIT, "the router is still ready");
+        std::thread::sleep(Duration::from_millis(50));
+        told = router.http_get("/readyz")?;
+    }
+    ensure!(told.body.contains("restart this router"), "{told:?}");
+    router.kill9()?;
+    router.start_again()?;
+    let mut client = RespClient::connect(router.addr())?;
+    client.command("SET key value")?.ok()?;
+    let value = client.command("GET key")?.bulk()?;
+    ensure!(value == Some(b"value".to_vec()), "{value:?}");
     Ok(())
 }
 

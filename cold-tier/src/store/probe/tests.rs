@@ -186,3 +186,12 @@ fn codes_of_s3_are_told_apart() {
         assert_eq!(diagnose(&error).unwrap().0, check, "{code}");
     }
 }
+
+#[test]
+fn a_bucket_whose_directory_is_gone_is_not_called_another_service() {
+    let source = std::io::Error::from(std::io::ErrorKind::NotFound);
+    let error = StoreError::from_io(Operation::Put, "a", source);
+    let (check, sentence) = diagnose(&error).unwrap();
+    assert_eq!(check, Check::Bucket);
+    assert!(sentence.contains("the directory of --cold-tier is gone"));
+}

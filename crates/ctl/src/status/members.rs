@@ -120,7 +120,7 @@ pub(crate) fn router_line(router: &RouterStatusResponse) -> String {
         epoch => format!("applies epoch {epoch} since {since}"),
     };
     let follows = match router.followed.as_slice() {
-        [] => "no member is heard".to_owned(),
+        [] => "no member is heard (see its log)".to_owned(),
         members => format!("follows {}", members.join(", ")),
     };
     let behind = match router.behind_ms {

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::world::{World, leader};
+use crate::Standing;
 use crate::detector::DOWN_AFTER;
 use crate::state::Change;
 use fonn_proto::member::MemberState::Draining;
@@ -63,6 +64,28 @@ async fn a_member_is_removed_as_it_is_when_it_answers_no_more_though_it_does_not
     assert_eq!(standing.lease, Duration::ZERO);
     let map = victim.cluster.map().borrow().clone();
     assert!(map.member(victim.id()).is_some(), "it has not heard of it");
+    for node in nodes {
+        node.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_was_removed_while_it_was_cut_off_is_refused_when_the_link_is_back() {
+    let world = World::new();
+    let nodes = world.form(&["a", "b", "c"]).await;
+    let of = leader(&nodes).await;
+    let victim = &nodes[(of + 1) % 3];
+    world.links.isolate(&victim.address());
+    let remove = Change::Remove {
+        id: victim.id().to_owned(),
+    };
+    nodes[of].propose(remove).await.unwrap();
+    nodes[of].map(|map| map.member(victim.id()).is_none()).await;
+    let standing = victim.cluster.standing(u64::MAX);
+    assert!(!standing.is_refused, "no member could tell it");
+    world.links.heal();
+    let is_out = |standing: Standing| standing.is_refused && standing.lease.is_zero();
+    victim.standing(is_out).await;
     for node in nodes {
         node.stop().await;
     }

@@ -236,6 +236,25 @@ async fn a_node_with_nothing_to_wait_for_is_ready_at_once() {
     again.stop().await;
 }
 
+#[tokio::test]
+async fn a_member_that_is_refused_is_not_ready_until_it_is_admitted() {
+    let readiness = Readiness::new();
+    let (refused, told) = watch::channel(true);
+    let tasks = Tasks::new();
+    let follow = follow_admission(told, readiness.clone());
+    tasks.spawn("admission", OnShutdown::Abort, follow);
+    readiness.set_ready();
+    while readiness.told() != (false, NOT_ADMITTED) {
+        tokio::task::yield_now().await;
+    }
+    refused.send_replace(false);
+    while readiness.told() != (true, "ready") {
+        tokio::task::yield_now().await;
+    }
+    drop(refused);
+    tasks.finish(std::time::Instant::now() + secs(60)).await;
+}
+
 #[test]
 fn a_bucket_that_answers_is_waited_for_two_minutes_and_no_longer() {
     let reading = |is_answered| FirstReading::UnderWay { is_answered };
