@@ -1,6 +1,7 @@
 //! Files that take the place of others as a whole, that are read up to a bound, or are damaged.
 //!
-//! Invariant of [`replace`]: after a crash or a loss of power the old file or the new one is found, never a part.
+//! Invariant of [`replace`]: after a crash or a loss of power the old file or the new one is found,
+//! never a part.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};

@@ -379,6 +379,8 @@ impl<'a> Writer<'a> {
         }
         let len = bytes + step;
         if self.shared.disk_bytes() + len <= self.shared.limits().writes_max {
+            // A device that stalls may not return from this either.
+            let _call = self.shared.device.begin(len);
             log.reserve(len);
         }
     }

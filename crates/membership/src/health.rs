@@ -136,8 +136,9 @@ pub(super) async fn decide(participant: Arc<Participant>) {
         // Without its heartbeats the other voters elect another leader.
         let beats = !participant.gives_way(&metrics);
         participant.raft.runtime_config().heartbeat(beats);
-        // A leader that is cut off hears no member; what it found out then must not hold later.
-        if !leads(&metrics) {
+        // A leader that is cut off hears no member; what it found out then must not hold later. One
+        // that gives way leaves it to the next.
+        if !beats || !leads(&metrics) {
             continue;
         }
         // One after the other: a member that is named later may be heard again meanwhile.
@@ -146,7 +147,9 @@ pub(super) async fn decide(participant: Arc<Participant>) {
             let Change::Down(raft_id) = change else {
                 break;
             };
-            let proposed = participant.propose_here(change, CHANGE_DEADLINE).await;
+            // Also if the disk has just stalled: a member that falls gets no lease before this is
+            // agreed on, so it has to be proposed.
+            let proposed = participant.propose_at_once(change, CHANGE_DEADLINE).await;
             // One that is not refused may be agreed on yet: nothing is promised until it is seen.
             if !matches!(proposed, Err(ChangeError::Unavailable(_))) {
                 participant.grants.lock().settle(raft_id);

@@ -632,7 +632,8 @@ async fn follow_maps(participant: Arc<Participant>, maps: watch::Sender<Arc<Map>
         let state = Arc::clone(&states.borrow_and_update());
         let known = maps.borrow().epoch;
         if state.epoch != known {
-            match run_blocking(&participant.pool, move || Map::new(&state)).await {
+            // Not on the thread of the journal, where it would pass for a disk that stalls.
+            match tokio::task::spawn_blocking(move || Map::new(&state)).await {
                 Ok(map) => drop(maps.send_replace(Arc::new(map))),
                 Err(error) => tracing::error!(%error, "making the map failed"),
             }

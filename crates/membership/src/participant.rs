@@ -252,6 +252,16 @@ impl Participant {
                 "the disk of the leader does not answer".to_owned(),
             ));
         }
+        self.propose_at_once(change, deadline).await
+    }
+
+    /// The same, whether or not this member has stalled: an error
+    /// [`Unavailable`](ChangeError::Unavailable) of a leader means that it may happen yet.
+    pub(super) async fn propose_at_once(
+        &self,
+        change: Change,
+        deadline: Duration,
+    ) -> Result<u64, ChangeError> {
         // Not only when it is applied: a member may be older than what it says of itself, and is
         // not to find in its log what it does not know.
         let known = self.state().check_known(&change);

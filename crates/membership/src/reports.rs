@@ -2,7 +2,8 @@
 //!
 //! Raft counts the time since a majority answered when it reports. While it waits for its journal
 //! it reports nothing, and others may elect another leader meanwhile. So the age of the report
-//! counts too: a leader that took an old report for a new one would keep its lease for ever.
+//! counts too: a leader that took an old report for a new one would keep its lease for ever. The
+//! only voter is its own majority: no other member is elected while it waits.
 
 use std::time::Instant;
 
@@ -38,7 +39,9 @@ impl Reports {
         let mut metrics = report.clone();
         drop(report);
         self.looked = now;
-        if let Some(acked) = &mut metrics.millis_since_quorum_ack {
+        let (own, membership) = (metrics.id, metrics.membership_config.membership());
+        let has_other = membership.voter_ids().any(|id| id != own);
+        if has_other && let Some(acked) = &mut metrics.millis_since_quorum_ack {
             let age = now.saturating_duration_since(self.since).as_millis();
             *acked = acked.saturating_add(u64::try_from(age).unwrap_or(u64::MAX));
         }
@@ -48,18 +51,39 @@ impl Reports {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
     use std::time::Duration;
 
+    use openraft::{BasicNode, Membership};
+
     use super::*;
+    use crate::types::{RaftId, StoredMembership};
+
+    /// What the first of some voters reports.
+    fn report(voters: &[RaftId], acked: Option<u64>) -> Metrics {
+        let nodes = voters.iter().map(|id| (*id, BasicNode::new("h:1")));
+        let nodes: BTreeMap<RaftId, BasicNode> = nodes.collect();
+        let voters = Membership::new(vec![voters.iter().copied().collect()], nodes);
+        let mut metrics = Metrics::new_initial(1);
+        metrics.membership_config = Arc::new(StoredMembership::new(None, voters));
+        metrics.millis_since_quorum_ack = acked;
+        metrics
+    }
+
+    #[test]
+    fn a_report_of_the_only_voter_does_not_grow_old() {
+        let (_raft, reports) = watch::channel(report(&[1], Some(50)));
+        let start = Instant::now();
+        let mut reports = Reports::new(reports, start);
+        let metrics = reports.look(start + Duration::from_secs(9));
+        assert_eq!(metrics.millis_since_quorum_ack, Some(50));
+    }
 
     #[test]
     fn a_report_grows_old_while_raft_makes_no_other_one() {
         let ms = Duration::from_millis;
-        let acked = |millis| {
-            let mut metrics = Metrics::new_initial(1);
-            metrics.millis_since_quorum_ack = millis;
-            metrics
-        };
+        let acked = |millis| report(&[1, 2, 3], millis);
         let (raft, reports) = watch::channel(acked(None));
         let start = Instant::now();
         let mut reports = Reports::new(reports, start);
