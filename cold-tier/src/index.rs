@@ -20,6 +20,7 @@ pub(crate) mod table;
 #[cfg(test)]
 mod tests;
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
@@ -35,7 +36,7 @@ pub(crate) use parts::{Arrival, Cursor, Frozen, Merged};
 use crate::checkpoint::{IndexEntry, SegmentFacts, SegmentState};
 use crate::names::{KeyHash, SegmentName, WriterKey};
 use crate::observer::{ColdObserver, CopyRef};
-use crate::segment::{FlushMark, FooterEntry, MarkKey};
+use crate::segment::{FLUSHES_MAX, FlushMark, FooterEntry, MarkKey, PURGES_MAX};
 use crate::spill::source::SpillCursor;
 use database::{Batch, Database};
 use merge::merge;
@@ -168,6 +169,11 @@ impl Index {
     pub(crate) fn is_blank(&self) -> bool {
         let table = self.table.read();
         table.len() == 0 && table.next() == 0 && !self.is_complete()
+    }
+
+    /// Whether it has an entry. A blank one has those of lost copies.
+    pub(crate) fn has_entries(&self) -> Result<bool, IndexError> {
+        self.database.has_entries()
     }
 
     /// Merges a segment. One that is known already is merged again, to no effect but repair. Copies
@@ -476,10 +482,11 @@ impl Index {
         Ok(true)
     }
 
-    /// All cutoffs, in the order of their keys.
+    /// The cutoffs, in the order of their keys: all, or the highest ones that a footer has room
+    /// for.
     pub(crate) fn marks(&self) -> Vec<FlushMark> {
-        let marks = self.marks.read();
-        let mut marks: Vec<FlushMark> = marks
+        let known = self.marks.read();
+        let (flushes, purges): (Vec<FlushMark>, Vec<_>) = known
             .iter()
             .map(|(&(space, writer, since), &cutoff)| FlushMark {
                 space,
@@ -487,7 +494,10 @@ impl Index {
                 since,
                 cutoff,
             })
-            .collect();
+            .partition(|mark| mark.writer == 0);
+        drop(known);
+        let mut marks = newest(flushes, FLUSHES_MAX);
+        marks.extend(newest(purges, PURGES_MAX));
         marks.sort_by_key(FlushMark::key);
         marks
     }
@@ -669,6 +679,15 @@ impl Index {
 fn number(database: &Database, key: &[u8]) -> Result<Option<u64>, IndexError> {
     let bytes = database.meta(key)?;
     bytes.map(|bytes| rows::number(&bytes)).transpose()
+}
+
+/// The marks with the highest cutoffs, if there are more than `count_max`.
+fn newest(mut marks: Vec<FlushMark>, count_max: usize) -> Vec<FlushMark> {
+    if marks.len() > count_max {
+        marks.sort_unstable_by_key(|mark| (Reverse(mark.cutoff), mark.key()));
+        marks.truncate(count_max);
+    }
+    marks
 }
 
 fn mark_key((space, writer, since): MarkKey) -> Vec<u8> {

@@ -31,7 +31,13 @@ pub(crate) type Failures = HashMap<CheckpointName, u32>;
 /// segment that a full list shows. To be called until it succeeds, with the same `failures`: a
 /// checkpoint that cannot be read at all is passed over then.
 pub(crate) async fn run(shared: &Arc<Shared>, failures: &mut Failures) -> Result<(), ColdError> {
-    if shared.options.restore == RestoreFrom::Checkpoint && shared.index.is_blank() {
+    let is_wanted = shared.options.restore == RestoreFrom::Checkpoint && shared.index.is_blank();
+    // Tombstones of lost copies: no checkpoint is read in vain, at each try.
+    let has_entries = is_wanted
+        && shared
+            .blocking(|shared| Ok(shared.index.has_entries()?))
+            .await?;
+    if is_wanted && !has_entries {
         for name in checkpoints(shared).await? {
             match restore(shared, &name).await {
                 Ok(Some(entries)) => {

@@ -26,6 +26,7 @@ mod trailer;
 
 pub use builder::{CHUNK_LEN, SealedSegment, SegmentBuilder};
 pub use fonn_base::hlc::Version;
+pub(crate) use footer::{FLUSHES_MAX, PURGES_MAX};
 pub use footer::{
     FOOTER_LEN_MAX, FlushMark, Footer, FooterEntry, MarkKey, TAIL_LEN_GUESS, Tail, decode_tail,
     decoded_len,

@@ -27,12 +27,18 @@ use tokio::sync::Notify;
 /// Purges that are kept at once.
 pub const PURGES_MAX: usize = 256;
 
-/// Spaces whose flushes are kept at once. Of more, the oldest flushes give way. Formats of the
-/// bucket have room for as many.
+/// Spaces whose flushes are kept at once. Of more, the oldest flushes give way, and what is as old
+/// as they are is hidden in all spaces. Formats of the bucket have room for as many.
 const CUTOFFS_MAX: usize = 1 << 16;
 
-/// Spaces in increasing order, each with the version below which nothing of it is visible.
-type Cutoffs = Vec<(Space, Version)>;
+/// The versions below which nothing is visible.
+#[derive(Debug, Default)]
+struct Cutoffs {
+    /// Spaces in increasing order, each with its own.
+    of: Vec<(Space, Version)>,
+    /// That of all other spaces. It is above 0 if a flush of one of them may have given way.
+    others: Version,
+}
 
 /// The flushes of every space, and the purges.
 #[derive(Debug, Default)]
@@ -82,9 +88,9 @@ impl FlushTable {
             return 0;
         }
         let cutoffs = self.cutoffs.load();
-        let found = cutoffs.binary_search_by_key(&space, |it| it.0);
-        let found = found.ok().and_then(|at| cutoffs.get(at));
-        found.map_or(0, |it| it.1)
+        let found = cutoffs.of.binary_search_by_key(&space, |it| it.0);
+        let found = found.ok().and_then(|at| cutoffs.of.get(at));
+        found.map_or(cutoffs.others, |it| it.1)
     }
 
     /// Whether an entry with these facts is still visible.
@@ -256,15 +262,19 @@ impl FlushTable {
 
     /// Makes the cutoffs those of `before` and `more`; of one space the higher one counts.
     fn set_cutoffs(&self, before: &Cutoffs, more: impl IntoIterator<Item = (Space, Version)>) {
-        let mut cutoffs: Cutoffs = before.iter().copied().chain(more).collect();
-        cutoffs.sort_unstable_by_key(|&(space, cutoff)| (space, Reverse(cutoff)));
-        cutoffs.dedup_by_key(|it| it.0);
-        if cutoffs.len() > CUTOFFS_MAX {
-            cutoffs.sort_unstable_by_key(|it| Reverse(it.1));
-            cutoffs.truncate(CUTOFFS_MAX);
-            cutoffs.sort_unstable();
+        let mut of: Vec<(Space, Version)> = before.of.iter().copied().chain(more).collect();
+        // Stable: it merges runs that are in order, as that of `before` is.
+        of.sort_by_key(|&(space, cutoff)| (space, Reverse(cutoff)));
+        of.dedup_by_key(|it| it.0);
+        if of.len() > CUTOFFS_MAX {
+            of.sort_unstable_by_key(|it| Reverse(it.1));
+            of.truncate(CUTOFFS_MAX);
+            of.sort_unstable();
         }
-        self.cutoffs.store(cutoffs.into());
+        // A full table tells it after a restart, too.
+        let oldest = of.iter().map(|it| it.1).min();
+        let others = oldest.filter(|_| of.len() >= CUTOFFS_MAX).unwrap_or(0);
+        self.cutoffs.store(Cutoffs { of, others }.into());
         self.has_cutoffs.store(true, Ordering::Release);
     }
 
@@ -294,7 +304,7 @@ impl FlushTable {
     pub fn snapshot(&self) -> (Vec<(Space, Version)>, Vec<Pending>) {
         // While a cutoff is drawn there is none to tell.
         let later = self.later.lock();
-        (self.cutoffs.load().to_vec(), later.to_come.clone())
+        (self.cutoffs.load().of.clone(), later.to_come.clone())
     }
 }
 
@@ -395,17 +405,22 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_flushes_the_oldest_give_way() {
+    fn of_too_many_flushes_the_oldest_give_way_and_nothing_comes_back() {
         let table = FlushTable::default();
         let flushes = (0..=CUTOFFS_MAX as u32).map(|it| (Space(it), 1_000_000 - u64::from(it)));
         table.restore(flushes);
         let (kept, _) = table.snapshot();
         assert_eq!(kept.len(), CUTOFFS_MAX);
         assert_eq!(table.cutoff(Space(0)), 1_000_000);
-        assert_eq!(table.cutoff(Space(CUTOFFS_MAX as u32)), 0);
+        // It had one below the oldest that is kept.
+        let oldest = 1_000_001 - CUTOFFS_MAX as u64;
+        assert_eq!(table.cutoff(Space(CUTOFFS_MAX as u32)), oldest);
         table.flush(&[Space(u32::MAX)], || 2_000_000);
         assert_eq!(table.cutoff(Space(u32::MAX)), 2_000_000);
-        assert_eq!(table.cutoff(Space(CUTOFFS_MAX as u32 - 1)), 0);
+        assert_eq!(table.cutoff(Space(CUTOFFS_MAX as u32 - 1)), oldest + 1);
+        let reopened = FlushTable::default();
+        reopened.restore(table.snapshot().0);
+        assert_eq!(reopened.cutoff(Space(CUTOFFS_MAX as u32)), oldest + 1);
     }
 
     #[test]

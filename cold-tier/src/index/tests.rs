@@ -406,6 +406,22 @@ fn as_killed(from: &Path) -> tempfile::TempDir {
     to
 }
 
+#[test]
+fn no_more_marks_are_given_out_than_a_footer_has_room_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let index = open(dir.path());
+    let (flushes, purges) = (0..=FLUSHES_MAX as u32, 0..=PURGES_MAX as u64);
+    let flushes = flushes.map(|space| ((space, 0, 0), 10 + u64::from(space)));
+    let purges = purges.map(|since| ((0, 7, since), 10 + since));
+    index.marks.write().extend(flushes.chain(purges));
+    let marks = index.marks();
+    assert_eq!(marks.len(), FLUSHES_MAX + PURGES_MAX);
+    // The oldest ones are left out.
+    assert!(marks.iter().all(|mark| mark.cutoff > 10));
+    let (_, footer) = footer(0, &[("a", 1)], &marks);
+    assert_eq!(footer.flush_marks, marks);
+}
+
 /// The open rows of lost copies, by page.
 fn lost_pages(index: &Index, is_visible: IsVisible<'_>) -> Vec<Vec<LostRow>> {
     let mut pages = Vec::new();

@@ -31,10 +31,10 @@ const MARK_LEN: usize = 24;
 pub(super) const MARKS_LEN_MAX: usize = (FLUSHES_MAX + PURGES_MAX) * MARK_LEN;
 
 /// The most flushes that a footer tells of, as many as nodes keep.
-const FLUSHES_MAX: usize = 1 << 16;
+pub(crate) const FLUSHES_MAX: usize = 1 << 16;
 
 /// The most purges that a footer tells of. Nodes keep fewer.
-const PURGES_MAX: usize = 4096;
+pub(crate) const PURGES_MAX: usize = 4096;
 
 const PART: &str = "footer";
 

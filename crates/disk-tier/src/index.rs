@@ -248,7 +248,11 @@ impl Index {
         })
     }
 
-    fn wait_for_flushes(&self) -> Result<(), IndexError> {
+    /// Waits until compaction has caught up with what was written.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub(crate) fn wait_for_flushes(&self) -> Result<(), IndexError> {
         while self.keyspace.sealed_memtable_count() > SEALED_MEMTABLES_MAX
             || self.keyspace.l0_table_count() > LEVEL_0_TABLES_MAX
         {

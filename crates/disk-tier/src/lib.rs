@@ -240,7 +240,8 @@ impl DiskTier {
                 tracing::warn!(
                     budget,
                     room,
-                    "--disk-budget is more than the file system of --data-dir has room for: lower it, or free space"
+                    "--disk-budget is more than the file system of --data-dir has room for: lower it, \
+                     or free space"
                 );
             }
         }

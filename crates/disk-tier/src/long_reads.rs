@@ -17,7 +17,7 @@ use super::reader::{self, Question};
 use super::stats::add;
 use super::{DiskFound, DiskTier, Shared, asked};
 
-/// Long reads that may wait.
+/// Long reads that may wait, beside one for each namespace.
 pub(crate) const LONG_READS_MAX: usize = 4096;
 
 /// Bytes of records that may wait to be read for one namespace: about what a disk delivers before
@@ -58,13 +58,11 @@ impl Turns {
         if self.is_closed {
             return Err(DiskError::Closed);
         }
-        if self.len >= LONG_READS_MAX {
-            return Err(DiskError::Busy);
-        }
         let bytes = read.0;
+        let is_full = self.len >= LONG_READS_MAX;
         let known = self.lines.iter_mut().find(|it| it.namespace == namespace);
         match known {
-            Some(line) if line.bytes.saturating_add(bytes) > NAMESPACE_BYTES_MAX => {
+            Some(line) if is_full || line.bytes.saturating_add(bytes) > NAMESPACE_BYTES_MAX => {
                 return Err(DiskError::Busy);
             }
             Some(line) => {
@@ -199,12 +197,18 @@ mod tests {
     }
 
     #[test]
-    fn there_are_never_more_than_so_many() {
+    fn when_many_wait_each_namespace_may_have_one() {
         let mut turns = Turns::default();
         for _ in 0..LONG_READS_MAX {
             turns.push(1, (1, read())).unwrap();
         }
-        assert!(matches!(turns.push(2, (1, read())), Err(DiskError::Busy)));
+        for namespace in [2, 3] {
+            turns.push(namespace, (1, read())).unwrap();
+        }
+        for namespace in [1, 2, 3] {
+            let busy = turns.push(namespace, (1, read()));
+            assert!(matches!(busy, Err(DiskError::Busy)));
+        }
     }
 
     #[test]

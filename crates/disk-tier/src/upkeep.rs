@@ -224,8 +224,8 @@ impl Upkeep<'_> {
         if self.full_warning.is_due(is_full, Instant::now()) {
             warn!(
                 free,
-                "the file system of --data-dir is full: values are refused until there is room; free some, or lower \
-                 --disk-budget"
+                "the file system of --data-dir is full: values are refused until there is room; free \
+                 some, or lower --disk-budget"
             );
         }
     }

@@ -453,9 +453,13 @@ impl<'a> Writer<'a> {
             };
             Some((key.clone(), entry))
         });
+        // A wait for compaction is no wait for the device.
+        let index = &generation.index;
+        index
+            .wait_for_flushes()
+            .map_err(|error| error.to_string())?;
         let _call = self.shared.device.begin(end - start);
-        generation
-            .index
+        index
             .commit(entries, Some(Checkpoint::Written(end)))
             .map_err(|error| error.to_string())
     }

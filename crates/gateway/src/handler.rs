@@ -259,7 +259,10 @@ impl<S: Store> Front<S> {
         if has_body && !is_read {
             life.leave_unread();
         }
-        if answer.body.len() >= COUNTED_LEN_MIN && counted.is_none() {
+        // JSON may be longer than what was counted for it.
+        let counted_len = counted.as_ref().map_or(0, Counted::bytes);
+        if answer.body.len() >= COUNTED_LEN_MIN && answer.body.len() > counted_len {
+            drop(counted.take());
             let left = self.options().deadline.saturating_sub(begun.elapsed());
             let reader = self.reader(life);
             counted = self.count_unread(&reader, answer.body.len(), left).await;

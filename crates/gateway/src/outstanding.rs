@@ -211,6 +211,11 @@ impl<S: Store> Reader<S> {
 }
 
 impl<S: Store> Counted<S> {
+    /// Bytes that are counted.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// As [`Reader::progress`].
     pub(crate) fn progress(&self) {
         self.reader.progress();

@@ -135,6 +135,9 @@ pub trait Acks: Default + Send + Sync {
 
     /// Waits for all of them; tells which failed, by the count at which they were added. Afterwards
     /// there are none.
+    ///
+    /// # Cancel safety
+    /// The writes go on. What became of them is not known any more.
     fn wait(&mut self) -> impl Future<Output = Vec<(usize, Failure)>> + Send;
 }
 

@@ -172,6 +172,11 @@ impl Engine {
         }
         let newest = flushes.iter().map(|it| it.cutoff).max().unwrap_or(0);
         self.hide_below(newest, move |known| {
+            // All at once: each change copies the table.
+            let done = flushes
+                .iter()
+                .filter(|it| it.purge.is_none() && it.at_ms == 0);
+            known.restore(done.map(|it| (Space(it.space), it.cutoff)));
             for peer::Flush {
                 space,
                 cutoff,
@@ -181,9 +186,8 @@ impl Engine {
             {
                 match (purge, at_ms) {
                     (Some(purge), _) => known.restore_purge(purge, cutoff),
+                    // What was to come it has cancelled, or carried out.
                     (None, 0) => {
-                        known.restore([(Space(space), cutoff)]);
-                        // What was to come it has cancelled, or carried out.
                         if !to_come.contains(&space) {
                             known.cancel(Space(space));
                         }

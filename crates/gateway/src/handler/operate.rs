@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fonn_proto::Failure;
-use fonn_reapi::result_to_json;
+use fonn_reapi::{JSON_RESULT_LEN_MAX, result_to_json};
 use fonn_server::{Event, Scope};
 use hyper::header::{
     ACCEPT, ACCEPT_RANGES, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_REQUEST_HEADERS, ALLOW,
@@ -198,7 +198,7 @@ impl<S: Store> Front<S> {
         let len_of = |found: &Found| match found.form {
             _ if !has_body => 0,
             Form::Packed => packed_memory_len(&found.bytes, takes_stream(headers)),
-            _ if wants_json(headers, route) => JSON_COPIES * found.bytes.len(),
+            _ if becomes_json(headers, route, &found.bytes) => JSON_COPIES * found.bytes.len(),
             _ => found.bytes.len(),
         };
         let (key, deadline) = (Inner::<S>::key(route), self.options().deadline);
@@ -246,7 +246,7 @@ impl<S: Store> Front<S> {
                 return Answer::miss();
             }
         }
-        if wants_json(headers, route) {
+        if becomes_json(headers, route, &value) {
             let result = value.clone();
             let json = self.aside(value.len(), move || result_to_json(&result));
             match reader.working(json).await {
@@ -491,9 +491,10 @@ impl<S: Store> Front<S> {
     }
 }
 
-/// Whether the client wants an action result as JSON.
-fn wants_json(headers: &HeaderMap, route: &Route) -> bool {
-    route.dialect == Dialect::BazelAc && names_json(headers, ACCEPT)
+/// Whether the client wants an action result as JSON, and it is not too long for that.
+fn becomes_json(headers: &HeaderMap, route: &Route, value: &Bytes) -> bool {
+    let is_short = value.len() <= JSON_RESULT_LEN_MAX;
+    is_short && route.dialect == Dialect::BazelAc && names_json(headers, ACCEPT)
 }
 
 /// Whether a header has JSON among its media types.

@@ -7,13 +7,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fonn_proto::Space;
-use fonn_reapi::messages::{BatchReadBlobsRequest, Digest, ReadRequest};
+use fonn_reapi::messages::{
+    BatchReadBlobsRequest, Digest, GetTreeRequest, ReadRequest, SplitBlobRequest,
+};
 use fonn_reapi::{Deflater, frame};
 use futures_util::FutureExt as _;
 use http_body_util::{BodyExt as _, Full};
 use hyper::{Request, Version};
 use ring::digest::{SHA256, digest};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::fake::{MEMORY_LEN, Site, VALUE_LEN_MAX, ask};
 use crate::actions::hex;
@@ -137,6 +139,124 @@ async fn a_read_that_waits_for_room_holds_no_value() {
         assert!(read.ends_with(&blob[..1000]) && read.len() >= blob.len());
     }
     assert_eq!(site.held(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chunk_that_waits_for_room_is_not_read() {
+    let site = Site::new();
+    let long = vec![b'b'; 2 * VALUE_LEN_MAX];
+    let put = Request::put("/long").body(Full::<Bytes>::from(long));
+    assert_eq!(ask(&site.front, put.unwrap()).await.status, 200);
+    site.insert("first", vec![1; VALUE_LEN_MAX], Form::Value);
+    site.store.0.unread_max.store(0, Ordering::SeqCst);
+    let first = site.front.answer(get("/first"), PEER, &new_life()).await;
+    site.store.taken();
+    let life = new_life();
+    let mut waiting = Box::pin(site.front.answer(get("/long"), PEER, &life));
+    assert!(timeout(STEP, &mut waiting).await.is_err());
+    // The list of chunks was read, and no chunk.
+    assert_eq!(site.store.taken(), [Bytes::from("long")]);
+    drop(first);
+    let response = waiting.await;
+    assert_eq!(response.status(), 200);
+    drop(response);
+    assert_eq!(site.held(), 0);
+}
+
+#[tokio::test]
+async fn a_blob_is_counted_until_all_that_is_compressed_of_it_is_sent() {
+    let site = Site::new();
+    // It does not get shorter, so each step of it is sent.
+    let hashes = (0..VALUE_LEN_MAX / 32).map(|at| digest(&SHA256, &at.to_le_bytes()));
+    let blob: Vec<u8> = hashes.flat_map(|hash| hash.as_ref().to_vec()).collect();
+    let name = sha256(&blob);
+    let read = frame(&ReadRequest {
+        resource_name: format!("compressed-blobs/zstd/{name}/{VALUE_LEN_MAX}"),
+        ..ReadRequest::default()
+    });
+    site.insert(&format!("cas/{name}"), blob, Form::Value);
+    let read = call("google.bytestream.ByteStream/Read", read);
+    let response = site.front.answer(read, PEER, &new_life()).await;
+    let (mut body, mut unsent) = (response.into_body(), Vec::new());
+    while let Some(part) = body.frame().await {
+        unsent.push(part.unwrap());
+    }
+    drop(body);
+    assert!(unsent.len() > 1);
+    assert_eq!(site.held(), VALUE_LEN_MAX);
+    drop(unsent);
+    assert_eq!(site.held(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_blob_that_is_split_is_not_read_before_its_turn() {
+    let site = Site::new();
+    let blob = vec![7; VALUE_LEN_MAX];
+    let request = frame(&SplitBlobRequest {
+        blob_digest: Some(Digest {
+            hash: sha256(&blob),
+            size_bytes: VALUE_LEN_MAX as i64,
+        }),
+        ..SplitBlobRequest::default()
+    });
+    site.insert(&format!("cas/{}", sha256(&blob)), blob, Form::Value);
+    let path = "build.bazel.remote.execution.v2.ContentAddressableStorage/SplitBlob";
+    let life = new_life();
+    let turns = site.front.reworks().try_acquire_many(2).unwrap();
+    let split = site.front.answer(call(path, request), PEER, &life);
+    let mut split = Box::pin(split);
+    assert!(timeout(STEP, &mut split).await.is_err());
+    assert!(site.store.taken().is_empty());
+    drop(turns);
+    let response = split.await;
+    // A refusal would have its status in the head.
+    assert!(!response.headers().contains_key("grpc-status"));
+    assert!(!site.store.taken().is_empty());
+}
+
+#[tokio::test]
+async fn a_directory_is_charged_before_it_is_read() {
+    let site = Site::new();
+    let request = frame(&GetTreeRequest {
+        root_digest: Some(Digest {
+            hash: sha256(b"directory"),
+            size_bytes: 1 + MEMORY_LEN as i64,
+        }),
+        ..GetTreeRequest::default()
+    });
+    let path = "build.bazel.remote.execution.v2.ContentAddressableStorage/GetTree";
+    let call = call(path, request);
+    let response = site.front.answer(call, PEER, &new_life()).await;
+    assert_eq!(response.headers()["grpc-status"], "5");
+    assert!(site.store.taken().is_empty());
+}
+
+#[tokio::test]
+async fn a_value_that_is_no_result_is_not_charged_as_one() {
+    let site = Site::new();
+    let key = format!("ac/{}", sha256(b"action"));
+    site.insert(&key, vec![0xff; VALUE_LEN_MAX], Form::Value);
+    let read = ask(&site.front, get(&format!("/{key}"))).await;
+    assert_eq!(read.status, 200);
+    assert_eq!(read.body.len(), VALUE_LEN_MAX);
+    assert_eq!(site.store.0.charged_max.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn a_result_that_is_long_as_json_is_counted_as_json() {
+    let site = Site::new();
+    // Links without a path, each with `node_properties.mtime` at 0.
+    let result = b"\x62\x04\x22\x02\x12\x00".repeat(2000);
+    let (key, result_len) = (format!("ac/{}", sha256(b"action")), result.len());
+    site.insert(&key, result, Form::Value);
+    let request = Request::get(format!("/{key}")).header("accept", "application/json");
+    let request = request.body(Full::<Bytes>::default()).unwrap();
+    let response = site.front.answer(request, PEER, &new_life()).await;
+    assert_eq!(response.status(), 200);
+    let held = site.held();
+    let json = response.into_body().collect().await.unwrap().to_bytes();
+    assert!(json.len() > 4 * result_len);
+    assert_eq!(held, json.len());
 }
 
 #[tokio::test(start_paused = true)]

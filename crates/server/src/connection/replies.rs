@@ -4,7 +4,7 @@
 use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
-use std::task::Context;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use fonn_proto::request::{LateReply, Reply};
@@ -110,7 +110,7 @@ impl<'c, S: Service> Driver<'c, S> {
     pub(super) async fn relieve(&mut self, queue: &mut Queue<'_, S::Later>) -> io::Result<()> {
         if self.acks.count() > 0 {
             self.settle(queue).await?;
-            let failures = self.wait_acks().await;
+            let failures = self.wait_acks().await?;
             let own = self.current.acks_before;
             if failures.iter().any(|(index, _)| *index >= own) {
                 return Err(unsayable());
@@ -125,7 +125,7 @@ impl<'c, S: Service> Driver<'c, S> {
     /// Waits for the writes of the batch, then sends its replies. `queue` is what is in flight.
     pub(super) async fn send(&mut self, queue: Option<&mut Queue<'_, S::Later>>) -> io::Result<()> {
         if self.acks.count() > 0 {
-            let failures = self.wait_acks().await;
+            let failures = self.wait_acks().await?;
             self.replace_failed(&failures)?;
         }
         self.late.clear();
@@ -150,13 +150,28 @@ impl<'c, S: Service> Driver<'c, S> {
     }
 
     /// Waits for the writes of the batch. What is composed counts meanwhile, if it is much.
-    async fn wait_acks(&mut self) -> Vec<(usize, Failure)> {
+    ///
+    /// # Errors
+    /// If the connection was cut off meanwhile. It gives back at once what counts no longer.
+    async fn wait_acks(&mut self) -> io::Result<Vec<(usize, Failure)>> {
         if self.out.len() < CROWDED_SEND_LEN {
-            return self.acks.wait().await;
+            return Ok(self.acks.wait().await);
         }
-        let _held = self.hold_unsent(self.out.len() + self.out.capacity());
+        let held = self.hold_unsent(self.out.len() + self.out.capacity());
+        let acks = &mut self.acks;
         // Boxed, so that the guard does not make the task of each connection larger.
-        Box::pin(self.acks.wait()).await
+        Box::pin(async move {
+            let mut failures = pin!(acks.wait());
+            poll_fn(|cx| {
+                if let Poll::Ready(failures) = failures.as_mut().poll(cx) {
+                    return Poll::Ready(Ok(failures));
+                }
+                let aborted = || Err(io::Error::from(io::ErrorKind::ConnectionAborted));
+                held.poll_cut_off(cx).map(|()| aborted())
+            })
+            .await
+        })
+        .await
     }
 
     fn replace_failed(&mut self, failures: &[(usize, Failure)]) -> io::Result<()> {

@@ -160,8 +160,17 @@ impl<S: Store> Front<S> {
             let slice = part.slice(&wanted);
             let is_first = part.offset <= wanted.start;
             async move {
+                // Once the head is sent, a wait for room is better than a response that breaks off.
+                let wait_max = match is_first {
+                    true => front.options().deadline,
+                    false => front.options().times.stall_max,
+                };
+                // A read that waits for room holds no chunk.
+                let chunk_len = part.chunk.len as usize;
+                let counted = front.count_unread(&reader, chunk_len, wait_max).await?;
                 let store = front.store().clone();
-                let found = front.look(store.get(scope, key.into())).await?;
+                let look = front.look(store.get(scope, key.into()));
+                let found = reader.working(look).await?;
                 // A client may have sent the chunk as a blob of its own.
                 let value = match found.form {
                     Form::Packed => front.unpack(&front.parse_packed(&found.bytes)?).await,
@@ -171,14 +180,7 @@ impl<S: Store> Front<S> {
                     front.figures().lost(LostRead::Malformed);
                     return None;
                 }
-                let bytes = value.slice(slice?);
-                // Once the head is sent, a wait for room is better than a response that breaks off.
-                let wait_max = match is_first {
-                    true => front.options().deadline,
-                    false => front.options().times.stall_max,
-                };
-                let counted = front.count_unread(&reader, bytes.len(), wait_max).await?;
-                Some(guarded(bytes, counted))
+                Some(guarded(value.slice(slice?), counted))
             }
         });
         let found = fetched.buffered(FETCHES_MAX);

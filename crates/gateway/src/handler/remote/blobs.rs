@@ -126,19 +126,17 @@ impl<S: Store> Caller<'_, S> {
         let (mut pages, mut page) = (Vec::new(), GetTreeResponse::default());
         let (mut len, mut page_len) = (0, 0);
         while let Some((referrer, digest)) = references.next_referrer() {
-            let found = self.find(&instance, &digest).await;
-            let found = found.ok_or_else(Refusal::missing)?;
             let directory_len = usize::try_from(digest.len()).unwrap_or(usize::MAX);
             len = directory_len.saturating_add(len);
             if len > TREE_LEN_MAX {
                 let line = format!("the directories are longer than {TREE_LEN_MAX} bytes");
                 return Err(Refusal::invalid(line));
             }
-            // It may be made of chunks, or of a stream that is shorter.
+            // Before it is in memory. It may be made of chunks, or of a stream that is shorter.
             inbound
                 .keep(len.saturating_add(references_len(len)))
                 .await?;
-            let directory = self.bytes_of(found).await;
+            let directory = self.blob(&instance, &digest).await;
             let directory = directory.ok_or_else(Refusal::missing)?;
             let (message, mut known) = (directory.clone(), references);
             let extended = self.front.aside(directory_len, move || {

@@ -62,15 +62,25 @@ impl<S: Store> Caller<'_, S> {
         let digest = Digest::of(request.blob_digest.as_ref(), request.digest_function);
         let digest = digest.map_err(Refusal::invalid)?;
         check(&digest)?;
+        let mut turn = None;
+        if digest.len() > 0 && self.may_write {
+            let (store, key) = (self.front.store().clone(), digest.blob_key(&instance));
+            let probed = self.front.look(store.probe(self.scope, key.into())).await;
+            // A call that waits for its turn holds no blob.
+            if probed.ok_or_else(Refusal::missing)?.form != Form::Manifest {
+                turn = Some(self.turn().await?);
+            }
+        }
         let found = self.find(&instance, &digest).await;
         let found = found.ok_or_else(Refusal::missing)?;
         let is_cut = matches!(found, Blob::Long(_));
         if digest.len() == 0 || !is_cut && !self.may_write {
             return Ok(split_into(vec![digest.message()]));
         }
-        let _turn = match is_cut {
-            true => None,
-            false => Some(self.turn().await?),
+        let _turn = match turn {
+            // It was cut until a moment ago.
+            None if !is_cut => Some(self.turn().await?),
+            turn => turn,
         };
         let mut cutting = LongWrite::new(self.front, self.scope, instance, Bytes::new());
         let len = usize::try_from(digest.len()).unwrap_or(usize::MAX);

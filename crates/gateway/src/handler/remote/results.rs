@@ -25,6 +25,10 @@ const SHORT_TREE_LEN: u64 = 1 << 20;
 /// Longer trees that are looked into at once.
 pub(in crate::handler) const TREES_MAX: usize = 2;
 
+/// Longer values are known to be results before what they refer to is charged: those of ccache are
+/// none.
+const SHORT_RESULT_LEN: usize = 64 << 10;
+
 /// What is known of the blobs that messages of `len` bytes refer to takes at most so much, while
 /// they are looked for. A short digest takes six times its bytes, and [`References`] has a limit.
 pub(super) fn references_len(len: usize) -> usize {
@@ -78,7 +82,18 @@ impl<S: Store> Caller<'_, S> {
         inbound: &mut Inbound<'_, S, B>,
     ) -> Option<bool> {
         let figures = &self.front.figures().remote;
-        if inbound.keep(references_len(result.len())).await.is_err() {
+        let mut is_result = true;
+        if result.len() > SHORT_RESULT_LEN {
+            let message = result.clone();
+            let checked = self.front.aside(result.len(), move || {
+                References::of_result(&message, function).is_ok()
+            });
+            match checked.await {
+                Some(it) => is_result = it,
+                None => return Some(false),
+            }
+        }
+        if is_result && inbound.keep(references_len(result.len())).await.is_err() {
             return Some(false);
         }
         let message = result.clone();

@@ -17,7 +17,7 @@ use super::reply::Reply;
 use super::{Blob, Caller, FoundBlob};
 use crate::handler::packed::packed_memory_len;
 use crate::long::LONG_LEN_MAX;
-use crate::payload::frames;
+use crate::payload::{frames, guarded};
 use crate::receive::RequestBody;
 use crate::store::{Form, Found, Store};
 use crate::usage::Use;
@@ -60,7 +60,9 @@ impl<S: Store> Caller<'_, S> {
             limit => offset.saturating_add(limit).min(len),
         };
         let mut found = found.ok_or_else(Refusal::missing)?;
-        inbound.count(found.counted.take());
+        if resource.compressor == Compressor::Identity || !matches!(found.blob, Blob::Whole(_)) {
+            inbound.count(found.counted.take());
+        }
         let reply = self.sent(found, resource.compressor, offset..end).await?;
         self.count_use(Use::served(end - offset));
         Ok(reply)
@@ -75,7 +77,7 @@ impl<S: Store> Caller<'_, S> {
     ) -> Result<Reply, Refusal> {
         let (front, len) = (self.front, range.len());
         let wanted = range.start as u64..range.end as u64;
-        let (blob, reader) = (found.blob, found.reader);
+        let (blob, reader, counted) = (found.blob, found.reader, found.counted);
         let bytes = match (blob, compressor) {
             (Blob::Whole(blob), Compressor::Identity) => {
                 return Ok(Reply::blob(blob.slice(range)));
@@ -85,7 +87,10 @@ impl<S: Store> Caller<'_, S> {
                 return Ok(Reply::blob(packed.stream().clone()));
             }
             (Blob::Whole(blob), Compressor::Zstd) => {
-                Some(frames(stream::iter([blob.slice(range)]), reader))
+                // What is compressed of it keeps the blob until it is sent, behind the end of the
+                // stream. So each part keeps the count.
+                let part = guarded(blob.slice(range), counted);
+                Some(frames(stream::iter([part]), reader))
             }
             (Blob::Packed(packed), _) => front.unpacked(&packed, wanted, reader),
             (Blob::Long(long), _) => match front.is_whole(&long, wanted.clone()).await {
