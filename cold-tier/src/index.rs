@@ -13,6 +13,7 @@
 mod aged;
 pub(crate) mod database;
 mod lost;
+mod marks;
 pub(crate) mod merge;
 mod parts;
 pub(crate) mod rows;
@@ -20,7 +21,6 @@ pub(crate) mod table;
 #[cfg(test)]
 mod tests;
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
@@ -36,7 +36,7 @@ pub(crate) use parts::{Arrival, Cursor, Frozen, Merged};
 use crate::checkpoint::{IndexEntry, SegmentFacts, SegmentState};
 use crate::names::{KeyHash, SegmentName, WriterKey};
 use crate::observer::{ColdObserver, CopyRef};
-use crate::segment::{FLUSHES_MAX, FlushMark, FooterEntry, MarkKey, PURGES_MAX};
+use crate::segment::{FlushMark, FooterEntry, MarkKey};
 use crate::spill::source::SpillCursor;
 use database::{Batch, Database};
 use merge::merge;
@@ -464,44 +464,6 @@ impl Index {
         self.positions.lock().cursors.clone()
     }
 
-    /// Versions below this were flushed or purged, of what the mark with this key is about.
-    pub(crate) fn cutoff(&self, key: MarkKey) -> u64 {
-        self.marks.read().get(&key).copied().unwrap_or(0)
-    }
-
-    /// Raises the cutoff of a mark; returns whether it was lower.
-    pub(crate) fn raise_cutoff(&self, mark: FlushMark) -> Result<bool, IndexError> {
-        let _writer = self.writer.lock();
-        if self.cutoff(mark.key()) >= mark.cutoff {
-            return Ok(false);
-        }
-        let mut batch = Batch::default();
-        batch.put_meta(mark_key(mark.key()), mark.cutoff.to_le_bytes().to_vec());
-        self.database.commit(batch)?;
-        self.marks.write().insert(mark.key(), mark.cutoff);
-        Ok(true)
-    }
-
-    /// The cutoffs, in the order of their keys: all, or the highest ones that a footer has room
-    /// for.
-    pub(crate) fn marks(&self) -> Vec<FlushMark> {
-        let known = self.marks.read();
-        let (flushes, purges): (Vec<FlushMark>, Vec<_>) = known
-            .iter()
-            .map(|(&(space, writer, since), &cutoff)| FlushMark {
-                space,
-                writer,
-                since,
-                cutoff,
-            })
-            .partition(|mark| mark.writer == 0);
-        drop(known);
-        let mut marks = newest(flushes, FLUSHES_MAX);
-        marks.extend(newest(purges, PURGES_MAX));
-        marks.sort_by_key(FlushMark::key);
-        marks
-    }
-
     /// Segments, readable or not.
     pub(crate) fn table(&self) -> parking_lot::RwLockReadGuard<'_, Table> {
         self.table.read()
@@ -679,15 +641,6 @@ impl Index {
 fn number(database: &Database, key: &[u8]) -> Result<Option<u64>, IndexError> {
     let bytes = database.meta(key)?;
     bytes.map(|bytes| rows::number(&bytes)).transpose()
-}
-
-/// The marks with the highest cutoffs, if there are more than `count_max`.
-fn newest(mut marks: Vec<FlushMark>, count_max: usize) -> Vec<FlushMark> {
-    if marks.len() > count_max {
-        marks.sort_unstable_by_key(|mark| (Reverse(mark.cutoff), mark.key()));
-        marks.truncate(count_max);
-    }
-    marks
 }
 
 fn mark_key((space, writer, since): MarkKey) -> Vec<u8> {

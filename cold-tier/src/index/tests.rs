@@ -1,7 +1,9 @@
 use super::*;
 use crate::checkpoint::IndexEntry;
 use crate::names::WriterId;
-use crate::segment::{Fact, Facts, Footer, Record, SegmentBuilder, SegmentHeader};
+use crate::segment::{
+    FLUSHES_MAX, Fact, Facts, Footer, PURGES_MAX, Record, SegmentBuilder, SegmentHeader,
+};
 
 fn open(dir: &Path) -> Index {
     Index::open(dir, 1 << 20, 1 << 20).unwrap()

@@ -87,8 +87,8 @@ const SEND_BUFFER_MAX_BYTES: usize = 256 << 10;
 /// a value, and those of other connections wait for it.
 const EVENT_INTERVAL: u32 = 8;
 
-/// Threads of a reactor for what blocks: long messages, of which few are worked on at once, saves of
-/// versions by the store, and files and names of OIDC issuers. No kind waits for another one.
+/// Threads of a reactor for what blocks: long messages, of which few are worked on at once, saves
+/// of versions by the store, and files and names of OIDC issuers. No kind waits for another one.
 const BLOCKING_THREADS_MAX: usize = 8;
 
 /// Wait after a failed accept, which usually means that file descriptors ran out.

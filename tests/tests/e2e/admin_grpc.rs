@@ -143,7 +143,7 @@ fn passwords_are_hashed_and_completions_printed_without_a_node() -> Result<()> {
     assert!(!hash.contains("secret"));
     assert_eq!(
         with_input(&nobody, &["user", "hash"], "\n")?.status.code(),
-        Some(1)
+        Some(2)
     );
     for shell in ["bash", "zsh", "fish"] {
         let script = text(&nobody, &["completions", shell])?;
