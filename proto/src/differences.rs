@@ -154,7 +154,7 @@ pub const DIFFERENCES: &[Difference] = &[
         "The keys are those of the disk tier, which are not in a hash table"),
     row("dbsize", Redis, "`DBSIZE` is exact up to 200,000 records or 64 MiB of keys; above, it is an estimate, or what was counted last. `SCAN`, `DBSIZE`, `RANDOMKEY` and `CLUSTER COUNTKEYSINSLOT` of a namespace are carried out one after the other; a command that waits longer than 2 s for its turn is answered with `TRYAGAIN`",
         "An exact count visits every entry"),
-    row("transaction growth", Redis, "`EXEC` is refused (`ERR value is too large`) if its `APPEND`, `SETRANGE` and `SETBIT` would copy more than 256 KiB of values that steps before them have made", "They are carried out under the locks of all shards of the transaction"),
+    row("transaction growth", Redis, "`EXEC` is refused (`ERR value is too large`) if its `APPEND`, `SETRANGE` and `SETBIT` would copy more than 256 KiB of values that steps before them have made, or make more than 16 MiB, or one value", "They are carried out under the locks of all shards of the transaction"),
     row("msetnx", Redis, "`MSETNX` takes at most 256 pairs", "They are stored under the locks of all their shards, within a millisecond"),
     row("bulk end", Redis, "A bulk string that is not followed by CR LF is a protocol error; Redis does not look at these two bytes", "A stream that is out of step must not be executed"),
     row("touch", Redis, "A user with the role `read` may not `TOUCH`", "It is carried out as a change"),
