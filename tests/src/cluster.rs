@@ -9,6 +9,7 @@ use fonn_node::cli::Release;
 use serde_json::Value;
 
 use crate::bucket::Bucket;
+use crate::client::{Cache, Dialect};
 use crate::ctl::{fonnctl, text};
 use crate::links::Links;
 use crate::node::{FonnNode, NodeOptions};
@@ -237,7 +238,16 @@ impl Cluster {
         })
     }
 
-    /// The same, as a process of that name for the links.
+    /// A client of a member over the memcached text protocol.
+    ///
+    /// # Errors
+    /// When there is no such member, or it cannot be connected to.
+    pub fn client(&self, at: usize) -> Result<Box<dyn Cache>> {
+        let node = self.nodes.get(at).context("no such member")?;
+        Dialect::Text.connect(node.addr())
+    }
+
+    /// A router, as a process of that name for the links.
     ///
     /// # Errors
     /// As [`FonnRouter::start`].

@@ -33,7 +33,7 @@ const BACKOFF: Backoff = Backoff {
 };
 
 /// A member that has heard no leader for so long asks again to be admitted, and again after as
-/// long. From then on it goes by its last topology, unless it is refused.
+/// long. From then on the member goes by its last topology, unless it is refused.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
 
 /// Runs until the member stops.

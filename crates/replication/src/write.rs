@@ -147,7 +147,7 @@ impl<E: Clone> Core<E> {
             }
             goes_on
         });
-        // All are stored before any is sent, so that one wait for the disk is enough.
+        // The shell stores all writes before it sends any: one wait for the disk is enough then.
         if self.config.rules.hold(Rule::Resend) {
             for write in pending.values_mut() {
                 self.store_again(write, out);

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use fonn_tests::client::{Cache, Dialect};
+use fonn_tests::client::Cache;
 use fonn_tests::cluster::{Cluster, name};
 use fonn_tests::node::{FonnNode, NodeOptions};
 
@@ -21,12 +21,6 @@ fn key(number: usize) -> String {
     format!("key-{number}")
 }
 
-/// A client of a member.
-fn client(cluster: &Cluster, at: usize) -> Result<Box<dyn Cache>> {
-    let node = cluster.nodes.get(at).context("a member")?;
-    Dialect::Text.connect(node.addr())
-}
-
 fn write(client: &mut dyn Cache, value: &[u8]) -> Result<()> {
     (0..KEYS).try_for_each(|number| client.set(&key(number), value, None))
 }
@@ -34,7 +28,7 @@ fn write(client: &mut dyn Cache, value: &[u8]) -> Result<()> {
 /// Starts a member that is refused, and sees that it answers for no slot, and says why.
 fn start_refused(node: &mut FonnNode) -> Result<()> {
     node.start_again_with(NodeOptions::until_refused)?;
-    // By then a member that is only cut off goes by its last topology.
+    // After this time a member whose link is cut would go by its last topology.
     let begun = Instant::now();
     while node.metric("fonn_cluster_heartbeat_age_seconds")? < Some(4.0) {
         ensure!(begun.elapsed() < LIMIT, "it hears a leader");
@@ -65,18 +59,18 @@ fn a_removed_member_with_its_old_disk_serves_no_stale_value_and_takes_no_write()
     let mut cluster = Cluster::form(3, None)?;
     let away = (cluster.leader()? + 1) % 3;
     let there = (away + 1) % 3;
-    write(&mut *client(&cluster, there)?, b"old")?;
+    write(&mut *cluster.client(there)?, b"old")?;
     cluster.nodes.get_mut(away).context("a member")?.kill9()?;
     cluster.ctl(there, &["remove", &name(away), "--yes"])?;
     cluster.wait(&[away], "it is removed", |states| {
         states.len() == 2 && states.values().all(|state| state == "active")
     })?;
     cluster.wait_settled(&[away])?;
-    write(&mut *client(&cluster, there)?, b"new")?;
+    write(&mut *cluster.client(there)?, b"new")?;
 
     let node = cluster.nodes.get_mut(away).context("a member")?;
     start_refused(node)?;
-    let (mut at, mut others) = (client(&cluster, away)?, client(&cluster, there)?);
+    let (mut at, mut others) = (cluster.client(away)?, cluster.client(there)?);
     for number in 0..ASKED {
         let key = key(number);
         let stale = at.get(&key)?;

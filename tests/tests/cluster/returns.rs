@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use fonn_tests::client::{Cache, Dialect};
+use fonn_tests::client::Cache;
 use fonn_tests::cluster::{Cluster, name};
 use fonn_tests::process::Signal;
 
@@ -20,12 +20,6 @@ const LEASE: Duration = Duration::from_secs(20);
 
 fn key(number: usize) -> String {
     format!("key-{number}")
-}
-
-/// A client of a member or router.
-fn client(cluster: &Cluster, at: usize) -> Result<Box<dyn Cache>> {
-    let node = cluster.nodes.get(at).context("a member")?;
-    Dialect::Text.connect(node.addr())
 }
 
 fn write(client: &mut dyn Cache, value: &[u8]) -> Result<()> {
@@ -64,15 +58,15 @@ fn two(cluster: &Cluster) -> Result<(usize, usize)> {
 fn what_was_deleted_while_its_owner_was_away_does_not_come_back_with_it() -> Result<()> {
     let mut cluster = Cluster::form(3, None)?;
     let (away, there) = two(&cluster)?;
-    write(&mut *client(&cluster, there)?, b"value")?;
+    write(&mut *cluster.client(there)?, b"value")?;
     kill(&mut cluster, away)?;
-    let mut at = client(&cluster, there)?;
+    let mut at = cluster.client(there)?;
     for number in 0..KEYS {
         // Not found, where only the member that is away has it.
         at.delete(&key(number))?;
     }
     bring_back(&mut cluster, away)?;
-    let back = count(&mut *client(&cluster, there)?, b"value")?;
+    let back = count(&mut *cluster.client(there)?, b"value")?;
     ensure!(back == 0, "{back} deleted entries are there again");
     Ok(())
 }
@@ -81,13 +75,13 @@ fn what_was_deleted_while_its_owner_was_away_does_not_come_back_with_it() -> Res
 fn a_member_that_came_back_is_drained_without_a_loss() -> Result<()> {
     let mut cluster = Cluster::form(3, None)?;
     let (away, there) = two(&cluster)?;
-    write(&mut *client(&cluster, there)?, b"value")?;
+    write(&mut *cluster.client(there)?, b"value")?;
     kill(&mut cluster, away)?;
     bring_back(&mut cluster, away)?;
-    let found = count(&mut *client(&cluster, there)?, b"value")?;
+    let found = count(&mut *cluster.client(there)?, b"value")?;
     ensure!(found == KEYS, "{found} of {KEYS} when it is back");
     cluster.ctl(there, &["drain", &name(away)])?;
-    let found = count(&mut *client(&cluster, there)?, b"value")?;
+    let found = count(&mut *cluster.client(there)?, b"value")?;
     ensure!(found == KEYS, "{found} of {KEYS} after the drain");
     Ok(())
 }
@@ -99,7 +93,7 @@ fn what_was_written_while_an_owner_fell_is_there_when_the_other_one_falls() -> R
     cluster.wait_agreed()?;
     let (away, there) = two(&cluster)?;
     let last = 3 - away - there;
-    write(&mut *client(&cluster, there)?, b"old")?;
+    write(&mut *cluster.client(there)?, b"old")?;
 
     // Its writes are under way at it when it is declared down, and are acknowledged then.
     let node = cluster.nodes.get_mut(away).context("a member")?;
@@ -118,7 +112,7 @@ fn what_was_written_while_an_owner_fell_is_there_when_the_other_one_falls() -> R
     bring_back(&mut cluster, away)?;
 
     kill(&mut cluster, there)?;
-    let mut at = client(&cluster, last)?;
+    let mut at = cluster.client(last)?;
     let begun = Instant::now();
     for number in (0..KEYS).filter(|number| is_stored[*number]) {
         loop {
