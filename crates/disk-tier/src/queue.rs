@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::{Notify, oneshot};
 
 use fonn_base::entry::Space;
@@ -220,6 +220,9 @@ impl Queue {
                 return None;
             }
             self.filled.wait(&mut lanes);
+            // Other threads that are due run first and may add to the batch. A batch costs system
+            // calls and wakes the threads that wait for it.
+            MutexGuard::unlocked(&mut lanes, std::thread::yield_now);
         }
         let mut batch = Batch::default();
         let mut bytes = 0;
