@@ -75,7 +75,7 @@ const NO_BASE: u64 = u64::MAX;
 #[derive(Clone, Debug, PartialEq)]
 struct Written {
     space: Space,
-    key: Box<[u8]>,
+    key: Arc<[u8]>,
     transfer: Transfer,
 }
 

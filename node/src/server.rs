@@ -16,12 +16,12 @@ use fonn_auth::Authenticator;
 use fonn_base::entry::Space;
 use fonn_forward::{Again, Came};
 use fonn_proto::peer::hello::{Hello, Rejection, cluster_text};
-use fonn_proto::peer::{Reply, Request};
+use fonn_proto::peer::{Entry, Reply, Request};
 use fonn_proto::request::ServerOutcome;
 use fonn_proto::{
     Base, Command, Failure, Get, Moved, Outcome, Redirects, ServerCommand, placement,
 };
-use fonn_server::{Budget, Client, Event, Execution, Job, Service};
+use fonn_server::{Budget, Client, Event, Execution, Job, Service, Stored};
 
 use crate::engine::{Acks, Engine, Moment};
 use crate::replication::{Flush, Later, PageAnswer, Replication};
@@ -197,6 +197,24 @@ impl Service for Tiers {
             return false;
         }
         self.engine.answer_store(job, moment, acks, word)
+    }
+
+    fn store_at_once(
+        &self,
+        job: &Job<'_>,
+        moment: Moment,
+        acks: &mut Acks,
+        word: impl FnOnce(&Outcome<'_>),
+    ) -> Stored<Later> {
+        match &self.replication {
+            Some(replication) => replication.store_at_once(&self.engine, job, moment, acks, word),
+            None => Stored::No,
+        }
+    }
+
+    fn take_at_once(&self, entry: &Entry<'_>, acks: &mut Acks) -> bool {
+        let replication = self.replication.as_ref();
+        replication.is_some_and(|it| it.take_at_once(&self.engine, entry, acks))
     }
 
     #[inline]

@@ -58,7 +58,7 @@ use self::registry::Registered;
 pub use self::registry::{ConnectionInfo, Registry};
 pub use self::scope::Scope;
 pub use self::service::{
-    Acks, Answered, Client, Event, Execution, Job, Later, NoAcks, Service, carry_out,
+    Acks, Answered, Client, Event, Execution, Job, Later, NoAcks, Service, Stored, carry_out,
 };
 pub use self::settings::{IMMUTABLE, all_immutable, refused_setting, unknown_setting};
 use self::socket::Accepted;

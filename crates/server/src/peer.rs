@@ -1,8 +1,9 @@
 //! A connection of another member or of a router: requests are executed as they come, and answered
 //! when they are done.
 //!
-//! A read that is at hand is answered in passing, as for clients. Everything else becomes a piece
-//! of [`work`] that owns its request: it is begun at once, so requests take effect in the order of
+//! A read that is at hand is answered in passing, as for clients, and so is a write that needs
+//! nothing but memory and the queue of the disk ([`passing`]). Everything else becomes a piece of
+//! [`work`] that owns its request: it is begun at once, so requests take effect in the order of
 //! their arrival, and if it has to wait (for the disk, the bucket, an acknowledgement) those behind
 //! it go on. Only commands on a key whose last command is still under way wait for it. A command
 //! without a waiting caller is not executed when its turn comes.
@@ -11,6 +12,7 @@
 //! replies. A peer that does not read, or asks too much, is read from no more. Work goes on all the
 //! same, since others may wait for what it holds. Its replies are counted, and wait for room.
 
+mod passing;
 mod work;
 
 #[cfg(test)]
@@ -29,10 +31,11 @@ use std::time::Instant;
 use bytes::Bytes;
 use fonn_proto::peer::hello::{self, Hello, Rejection};
 use fonn_proto::peer::{Head, Kind, OVERHEAD_LEN_MAX, Refusal, Reply, Request, Step, next};
-use fonn_proto::{Command, Failure, Out, Outcome, Space};
+use fonn_proto::{Command, Failure, Out, Outcome};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::{Sleep, sleep};
 
+use self::passing::Taken;
 use self::work::{Done, Owned, Work};
 use super::Shared;
 use super::input::{Chunk, Input};
@@ -80,6 +83,7 @@ pub(super) async fn serve<S: Service>(
         held: Held::default(),
         lens: None,
         moment: None,
+        taken: Taken::default(),
         hits: 0,
         patience: Box::pin(sleep(shared.tuning.stall_max)),
         progress: Instant::now(),
@@ -116,6 +120,8 @@ struct Peer<'c, S: Service> {
     /// The longest bodies that we take and that the peer takes, once hellos were exchanged.
     lens: Option<Lens>,
     moment: Option<S::Moment>,
+    /// The entries of another member that were taken in passing and not answered yet.
+    taken: Taken<S>,
     /// Reads answered in passing and not yet counted.
     hits: u64,
     patience: Pin<Box<Sleep>>,
@@ -316,6 +322,7 @@ impl<'c, S: Service> Peer<'c, S> {
                 None => self.process_hello(chunk.as_slice()),
             };
             self.count_hits();
+            self.answer_taken();
             match consumed {
                 Ok(consumed) => self.input.restore(chunk, consumed),
                 Err(error) => {
@@ -434,9 +441,15 @@ impl<'c, S: Service> Peer<'c, S> {
                     waiting.push_back(owned);
                     return;
                 }
-                if let Command::Get(get) = command
-                    && self.answer_hit(&head, get)
-                {
+                let is_answered = match command {
+                    Command::Get(get) => self.answer_hit(&head, get),
+                    Command::Store(store) => {
+                        let source = chunk.source(store.value.len());
+                        self.answer_store(&head, command, (source, body.len()), cx)
+                    }
+                    _ => false,
+                };
+                if is_answered {
                     return;
                 }
                 Some(key.unwrap_or_else(|| self.key(&head, command.key())))
@@ -448,6 +461,10 @@ impl<'c, S: Service> Peer<'c, S> {
             {
                 return self.answer(&head, &Reply::WrongOwner);
             }
+            Request::Put {
+                entry,
+                again: false,
+            } if self.take(&head, entry) => return,
             _ => None,
         };
         let owned = Owned::new(head, body, chunk, self.received);
@@ -461,26 +478,6 @@ impl<'c, S: Service> Peer<'c, S> {
 
     fn key(&self, head: &Head, key: &[u8]) -> u64 {
         self.hasher.hash_one((head.envelope.space, key))
-    }
-
-    /// Answers a read of an entry that is at hand. False if it is not: nothing was done then.
-    #[inline]
-    fn answer_hit(&mut self, head: &Head, get: &fonn_proto::Get<'_>) -> bool {
-        let Some(lens) = self.lens else { return false };
-        let service = &self.shared.service;
-        let moment = *self.moment.get_or_insert_with(|| service.moment());
-        let envelope = head.envelope.reply(service.epoch());
-        let out = &mut self.out;
-        let word = |outcome: &Outcome<'_>| {
-            if Reply::encode_outcome(outcome, envelope, lens.theirs, out).is_err() {
-                let refused = Reply::Refused(Refusal::TooLong);
-                work::encode(&refused, envelope, lens.theirs, out);
-            }
-        };
-        let space = Space(head.envelope.space);
-        let is_hit = service.answer_hit(space, get, moment, &mut self.scratch, word);
-        self.hits += u64::from(is_hit);
-        is_hit
     }
 
     fn answer(&mut self, head: &Head, reply: &Reply<'_>) {

@@ -82,6 +82,17 @@ pub enum Execution<'v, L> {
     WrongOwner,
 }
 
+/// How far a store that another process sent got on the spot.
+pub enum Stored<L> {
+    /// It takes more than that. Nothing was done.
+    No,
+    /// It was carried out; provisional until the acknowledgements that it added have come.
+    Yes,
+    /// It was carried out, and the answer comes later. Until the acknowledgements have come, that
+    /// is provisional too. An error says that another member may own the slot.
+    Later(L),
+}
+
 fonn_base::label! {
     /// What happens on connections, for the counters.
     pub enum Event: "event" {
@@ -270,6 +281,25 @@ pub trait Service: Send + Sync + Sized + 'static {
     /// only.
     fn serves(&self, _slot: u16, _is_write: bool) -> bool {
         true
+    }
+
+    /// Carries out a store that another process sent, if that is possible on the spot: `word` gets
+    /// the outcome, unless it comes later.
+    fn store_at_once(
+        &self,
+        _job: &Job<'_>,
+        _moment: Self::Moment,
+        _acks: &mut Self::Acks,
+        _word: impl FnOnce(&Outcome<'_>),
+    ) -> Stored<Self::Later> {
+        Stored::No
+    }
+
+    /// Takes an entry of another member ([`peer::Request::Put`]), if it is newer than what is known
+    /// of its key and that is possible on the spot. Provisional until the acknowledgements that it
+    /// added have come. Returns false otherwise; nothing was done then.
+    fn take_at_once(&self, _entry: &peer::Entry<'_>, _acks: &mut Self::Acks) -> bool {
+        false
     }
 
     /// Answers what only members ask of each other ([`peer::Request::Put`],

@@ -242,7 +242,7 @@ impl Engine {
 
     /// The value of a store: shared with the connection's buffer where that is worth it, and with
     /// a buffer that holds nothing else.
-    pub(super) fn request_value(&self, job: &Job<'_>) -> Bytes {
+    pub(crate) fn request_value(&self, job: &Job<'_>) -> Bytes {
         let value = match job.command {
             Command::Store(store) => store.value,
             _ => &[],
@@ -329,12 +329,13 @@ impl Engine {
         self.put_in_ram(shard, &fresh, kept)
     }
 
-    /// As [`Engine::put_entry`], for the value of a request on the short way.
+    /// As [`Engine::put_entry`], for the value of a request on the short way. `plain` is that
+    /// value, if it was copied already.
     pub(super) fn put_request(
         &self,
         shard: &mut ShardGuard<'_>,
         fresh: Fresh<'_>,
-        (job, value): (&Job<'_>, &[u8]),
+        (job, value, plain): (&Job<'_>, &[u8], Option<&Bytes>),
         now_s: u32,
         acks: &mut Acks,
     ) -> Result<(), Refused> {
@@ -346,13 +347,15 @@ impl Engine {
         let is_offered = value.len() >= min_bytes;
         let is_encoded = is_offered && spec.id() != CodecId::NONE;
         if value.len() > INLINE_LEN_MAX || is_encoded {
-            let content = Content::Fresh(self.request_value(job));
+            let made = || self.request_value(job);
+            let content = Content::Fresh(plain.cloned().unwrap_or_else(made));
             return self.put_entry(shard, fresh, content, now_s, acks);
         }
         // RAM copies a short value. Without a disk it is copied nowhere else.
+        let copied = || Bytes::copy_from_slice(value);
         let write = || WriteKind::Put {
             meta: fresh.meta,
-            value: Bytes::copy_from_slice(value),
+            value: plain.cloned().unwrap_or_else(copied),
         };
         self.put_on_disk(&fresh, value.len(), write, acks)?;
         if is_offered {

@@ -123,6 +123,14 @@ impl Transfer {
         }
     }
 
+    /// An entry with a value as its client gave it.
+    pub(crate) fn plain(meta: Meta, value: Bytes) -> Self {
+        Self {
+            meta,
+            content: Some((value, Framing::Plain)),
+        }
+    }
+
     /// An entry that was received. It has no content if its value is only named.
     #[must_use]
     pub fn received(entry: &peer::Entry<'_>) -> Self {

@@ -5,6 +5,8 @@
 //! here, before anything was done, and goes through [`Engine::execute`], which answers a plain
 //! store with the same words.
 
+use bytes::Bytes;
+use fonn_base::entry::Meta;
 use fonn_codec::CodecId;
 use fonn_proto::{Command, Outcome};
 use fonn_ram_tier::INLINE_LEN_MAX;
@@ -27,17 +29,37 @@ impl Engine {
         acks: &mut Acks,
         word: impl FnOnce(&Outcome<'_>),
     ) -> bool {
+        let Some((_, outcome)) = self.store_at_once(job, moment, acks, None) else {
+            return false;
+        };
+        word(&outcome);
+        true
+    }
+
+    /// As [`Engine::answer_store`]; returns the facts of the entry as well. `plain` is the value of
+    /// the request, if it is needed elsewhere as the tiers keep it.
+    #[inline]
+    pub(crate) fn store_at_once(
+        &self,
+        job: &Job<'_>,
+        moment: Moment,
+        acks: &mut Acks,
+        plain: Option<&Bytes>,
+    ) -> Option<(Meta, Outcome<'static>)> {
         let hot = &*self.hot;
         let &Job { space, command, .. } = job;
         let Command::Store(store) = command else {
-            return false;
+            return None;
         };
-        // A long value is compressed elsewhere.
-        if store.value.len() > INLINE_LEN_MAX && self.ram_codec.active().0.id() != CodecId::NONE
+        // A long value is compressed elsewhere, and one that others need is compressed once.
+        let len = store.value.len();
+        let (spec, min_bytes) = self.ram_codec.active();
+        let is_elsewhere = len > INLINE_LEN_MAX || plain.is_some() && len >= min_bytes;
+        if is_elsewhere && spec.id() != CodecId::NONE
             || !semantics::is_blind(command)
             || hot.namespaces.is_write_once(space.namespace())
         {
-            return false;
+            return None;
         }
         let hash = hot.ram.hash(space, store.key);
         let mut shard = hot.ram.lock(hash);
@@ -46,24 +68,21 @@ impl Engine {
             semantics::apply(command, None, rules, || self.ledger.hlc.next());
         change.write_as(job.writer);
         let Change::PutRequest(meta) = change else {
-            return false;
+            return None;
         };
-        if meta.version >= self.ledger.ceiling() {
-            return false;
+        if self.is_late(acks) || meta.version >= self.ledger.ceiling() {
+            return None;
         }
         let fresh = self.fresh(hash, space, store.key, meta);
-        let request = (job, store.value);
+        let request = (job, store.value, plain);
         let put = self.put_request(&mut shard, fresh, request, moment.now_s, acks);
         drop(shard);
         // Why it is refused is found out on the long way, which makes room first.
-        if put.is_err() {
-            return false;
-        }
+        put.ok()?;
         hot.ram
             .evict_to_budget(Some(hash), moment.now_s, EVICTIONS_MAX);
         self.evict_to_quota(hash, space);
         self.count(space, command, &outcome);
-        word(&outcome);
-        true
+        Some((meta, outcome))
     }
 }

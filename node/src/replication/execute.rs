@@ -20,14 +20,14 @@ use fonn_base::entry::Space;
 use fonn_base::tasks::OnShutdown;
 use fonn_forward::{Again, Came, Forwarded, is_repeatable};
 use fonn_proto::peer::Entry as PeerEntry;
-use fonn_proto::{Failure, Outcome, placement};
-use fonn_server::{Execution, Job};
+use fonn_proto::{Command, Failure, Outcome, placement};
+use fonn_server::{Execution, Job, Stored};
 use futures_util::stream::{self, StreamExt as _};
 
 use super::metrics::Event;
 use super::write::NotAcknowledged;
 use super::{Replication, is_unchanged, refused, removes};
-use crate::engine::{Acks, Engine};
+use crate::engine::{Acks, Engine, Moment, Transfer};
 
 /// Between looks while this member is the primary and may not answer yet.
 const RETRY: Duration = Duration::from_millis(5);
@@ -79,7 +79,9 @@ struct Unreplicated {
     replication: Arc<Replication>,
     engine: Arc<Engine>,
     space: Space,
-    key: Box<[u8]>,
+    key: Arc<[u8]>,
+    /// What was written, if it is at hand; else it is read.
+    transfer: Option<Transfer>,
     since: u64,
     is_spread: bool,
 }
@@ -90,11 +92,19 @@ impl Unreplicated {
     /// # Cancel safety
     /// Cancelled, the other owners take it all the same.
     async fn spread(mut self) -> Result<(), NotAcknowledged> {
-        let (space, since) = (self.space, self.since);
-        let replicated = self
-            .replication
-            .replicate(&self.engine, space, &self.key, since);
-        let replicated = replicated.await;
+        let (space, since, key) = (self.space, self.since, Arc::clone(&self.key));
+        let replicated = match self.transfer.take() {
+            Some(transfer) => {
+                let replicated = self
+                    .replication
+                    .replicate_entry(space, key, transfer, since);
+                replicated.await
+            }
+            None => {
+                let replicated = self.replication.replicate(&self.engine, space, key, since);
+                replicated.await
+            }
+        };
         self.is_spread = true;
         replicated
     }
@@ -105,7 +115,7 @@ impl Drop for Unreplicated {
         if self.is_spread {
             return;
         }
-        let (space, key, since) = (self.space, std::mem::take(&mut self.key), self.since);
+        let (space, key, since) = (self.space, Arc::clone(&self.key), self.since);
         let (replication, engine) = (Arc::clone(&self.replication), Arc::clone(&self.engine));
         // At the end of the process there is none.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
@@ -114,7 +124,7 @@ impl Drop for Unreplicated {
         let tasks = replication.group.clone();
         let rest = async move {
             // Whether it fails, no client waits to hear.
-            let _ = replication.replicate(&engine, space, &key, since).await;
+            let _ = replication.replicate(&engine, space, key, since).await;
         };
         tasks.spawn_on(&runtime, "replication-rest", OnShutdown::Abort, rest);
     }
@@ -210,6 +220,50 @@ impl Replication {
         }
     }
 
+    /// Executes a store that another process sent, if that needs nothing but RAM and the queues.
+    /// `word` gets the outcome unless it comes later. Then an error says that the store was
+    /// executed by an epoch that is over.
+    pub fn store_at_once(
+        self: &Arc<Self>,
+        engine: &Arc<Engine>,
+        job: &Job<'_>,
+        moment: Moment,
+        acks: &mut Acks,
+        word: impl FnOnce(&Outcome<'_>),
+    ) -> Stored<Later> {
+        let Command::Store(store) = job.command else {
+            return Stored::No;
+        };
+        let slot = placement::slot(store.key);
+        let admitted = self.epoch_and_base();
+        let admitted = admitted.filter(|(since, _)| job.routed_by.is_some_and(|it| it >= *since));
+        let Some((since, base)) = admitted else {
+            return Stored::No;
+        };
+        if !self.serves(slot, true) || self.rights.floor(slot).is_some() {
+            return Stored::No;
+        }
+        acks.admit(base);
+        let plain = (!self.rights.completes(slot)).then(|| engine.request_value(job));
+        let stored = engine.store_at_once(job, moment, acks, plain.as_ref());
+        let Some((meta, outcome)) = stored else {
+            return Stored::No;
+        };
+        if self.rights.completes(slot) && self.epoch() == since && self.holds_lease() {
+            word(&outcome);
+            return Stored::Yes;
+        }
+        let mut unreplicated = self.unreplicated(engine, (job.space, store.key), since);
+        unreplicated.transfer = plain.map(|value| Transfer::plain(meta, value));
+        let write = Write {
+            unreplicated,
+            begun: Instant::now(),
+            is_repeatable: true,
+            outcome,
+        };
+        Stored::Later(Later::Spread(Box::pin(Arc::clone(self).complete(write))))
+    }
+
     /// Waits until this member may execute a command, and returns the epoch by which it may.
     ///
     /// # Errors
@@ -282,6 +336,7 @@ impl Replication {
             engine: Arc::clone(engine),
             space,
             key: key.into(),
+            transfer: None,
             since,
             is_spread: false,
         }

@@ -38,6 +38,12 @@ impl Replication {
         Some(engine.put_replicated(entry, again, acks).await)
     }
 
+    /// As [`Self::take`] for a write that comes for the first time, if it is newer than what is
+    /// here and nothing has to be waited for. False otherwise: nothing was done then.
+    pub fn take_at_once(&self, engine: &Engine, entry: &PeerEntry<'_>, acks: &mut Acks) -> bool {
+        self.rights.takes(placement::slot(entry.key)) && engine.put_at_once(entry, acks)
+    }
+
     /// Reads a page of some slots of which this member is the primary: all there is, or what was
     /// written after an epoch.
     ///

@@ -24,7 +24,7 @@ use fonn_ram_tier::{LruMode, RamOptions};
 use fonn_replication::{Epoch, MemberId, Record, Slot, Version};
 use fonn_rpc::PeerMetrics;
 use fonn_rpc::testing::Node;
-use fonn_server::{Execution, Job};
+use fonn_server::{Execution, Job, Stored};
 use futures_util::FutureExt as _;
 
 use super::write::NotAcknowledged;
@@ -336,6 +336,39 @@ async fn a_write_that_goes_on_under_another_epoch_is_logged_behind_its_mark() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_is_carried_out_on_the_spot_by_the_epoch_of_its_sender_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (cluster, tasks) = member(dir.path()).await;
+    let (replication, engine) = share(&cluster, &tasks);
+    until("it answers", || answers(&replication)).await;
+    let epoch = replication.epoch();
+    let store = |routed_by, value: &[u8]| {
+        let command = Command::Store(Store::set(b"key", value, 0, ExpirySpec::Never));
+        let job = Job {
+            routed_by,
+            ..Job::own(Space::default(), &command)
+        };
+        let (mut acks, mut outcome) = (Acks::default(), None);
+        let word = |stored: &Outcome<'_>| outcome = Some(matches!(stored, Outcome::Stored(_)));
+        let moment = engine.moment();
+        let stored = replication.store_at_once(&engine, &job, moment, &mut acks, word);
+        (matches!(stored, Stored::Yes), outcome)
+    };
+    assert_eq!(store(Some(epoch), b"one"), (true, Some(true)));
+    // A client's own command, and one whose sender may have been told that it failed.
+    assert_eq!(store(None, b"two"), (false, None));
+    assert_eq!(store(Some(epoch - 1), b"two"), (false, None));
+    // What is below has to be hidden first.
+    replication.rights.raise_floor(placement::slot(b"key"), 1);
+    assert_eq!(store(Some(epoch), b"two"), (false, None));
+    let kept = engine.fetch_for_peer(Space::default(), b"key").await;
+    let (value, _) = kept.unwrap().unwrap().content.unwrap();
+    assert_eq!(value, "one");
+    cluster.stop().await;
+    tasks.finish(Instant::now() + PATIENCE).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_write_that_a_member_is_slow_to_take_is_not_sent_to_it_a_second_time() {
     let dir = tempfile::tempdir().unwrap();
     let (cluster, tasks) = member(dir.path()).await;
@@ -367,7 +400,7 @@ async fn a_write_that_a_member_is_slow_to_take_is_not_sent_to_it_a_second_time()
         epoch,
         entry: Arc::new(Written {
             space,
-            key: Box::from(b"key".as_slice()),
+            key: Arc::from(b"key".as_slice()),
             transfer: Transfer::received(&gone),
         }),
     };

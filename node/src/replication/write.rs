@@ -87,19 +87,18 @@ impl Replication {
         &self,
         engine: &Engine,
         space: Space,
-        key: &[u8],
+        key: Arc<[u8]>,
         since: u64,
     ) -> Result<(), NotAcknowledged> {
-        let slot = placement::slot(key);
+        let slot = placement::slot(&key);
         if self.rights.completes(slot) && self.epoch() == since && self.holds_lease() {
             return Ok(());
         }
-        let transfer = match engine.fetch_for_peer(space, key).await? {
+        let transfer = match engine.fetch_for_peer(space, &key).await? {
             Some(transfer) => transfer,
-            None => self.forget(engine, space, key, since).await?,
+            None => self.forget(engine, space, &key, since).await?,
         };
-        self.replicate_entry((slot, space, key), transfer, since)
-            .await
+        self.replicate_entry(space, key, transfer, since).await
     }
 
     /// Notes that nothing is known of a key any more: what was written was evicted at once. The
@@ -129,15 +128,17 @@ impl Replication {
     }
 
     /// As [`Self::replicate`], for an entry in hand.
-    async fn replicate_entry(
+    pub(super) async fn replicate_entry(
         &self,
-        (slot, space, key): (u16, Space, &[u8]),
+        space: Space,
+        key: Arc<[u8]>,
         transfer: Transfer,
         since: u64,
     ) -> Result<(), NotAcknowledged> {
+        let slot = placement::slot(&key);
         let written = Arc::new(Written {
             space,
-            key: key.into(),
+            key,
             transfer,
         });
         let record = Record {

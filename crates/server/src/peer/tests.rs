@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use fonn_base::metrics::Metrics;
 use fonn_proto::outcome::Stored;
 use fonn_proto::peer::hello::Hello;
-use fonn_proto::peer::{Envelope, HEAD_LEN, Kind, Refusal, Reply, Request, Step, next};
+use fonn_proto::peer::{Entry, Envelope, HEAD_LEN, Kind, Refusal, Reply, Request, Step, next};
 use fonn_proto::{Command, Delete, ExpirySpec, Failure, Get, Out, Outcome, ServerCommand, Store};
 use fonn_rpc::{Answer, Client, Options, PeerMetrics, Pending, Timing};
 use std::io::{Read, Write};
@@ -155,6 +155,63 @@ async fn a_write_that_is_not_acknowledged_is_refused() {
         kept.reply().unwrap(),
         Reply::Outcome(Outcome::Stored(_))
     ));
+}
+
+#[tokio::test]
+async fn entries_taken_in_passing_are_answered_each_by_its_own_acknowledgement() {
+    let running = Running::start(Manner::Held);
+    let client = client(&running);
+    let keys = ["now a", "now fail", "now b"];
+    // All are sent in one piece.
+    let asked = keys.map(|key| {
+        let entry = Entry::tombstone(0, key.as_bytes(), 1);
+        ask(
+            &client,
+            &Request::Put {
+                entry,
+                again: false,
+            },
+        )
+    });
+    let failed = Reply::Outcome(Outcome::Failed(Failure::OutOfSpace));
+    for (asked, expected) in asked
+        .into_iter()
+        .zip([Reply::Applied, failed, Reply::Applied])
+    {
+        assert_eq!(asked.await.unwrap().reply().unwrap(), expected);
+    }
+    // One that may have been taken before needs more than that.
+    let entry = Entry::tombstone(0, b"now a", 1);
+    let again = ask(&client, &Request::Put { entry, again: true });
+    let again = again.await.unwrap();
+    let unsupported = Reply::Refused(Refusal::Unsupported);
+    assert_eq!(again.reply().unwrap(), unsupported);
+}
+
+#[tokio::test]
+async fn stores_in_passing_are_answered_when_they_are_acknowledged_and_replicated() {
+    let running = Running::start(Manner::Held);
+    let (client, service) = (client(&running), running.service());
+    let stored = ask(&client, &set(b"now k", b"v")).await.unwrap();
+    let is_stored = |answer: &Answer| {
+        let reply = answer.reply().unwrap();
+        matches!(reply, Reply::Outcome(Outcome::Stored(_)))
+    };
+    assert!(is_stored(&stored));
+    let failed = ask(&client, &set(b"now fail", b"v")).await.unwrap();
+    let expected = Reply::Outcome(Outcome::Failed(Failure::OutOfSpace));
+    assert_eq!(failed.reply().unwrap(), expected);
+    let later = ask(&client, &set(b"now later", b"v"));
+    let elsewhere = ask(&client, &set(b"now later else", b"v"));
+    eventually("they wait", || service.in_flight() == 2).await;
+    // Others do not wait for them.
+    assert!(is_stored(
+        &ask(&client, &set(b"now k", b"v")).await.unwrap()
+    ));
+    assert_eq!(service.release(2), 2);
+    assert!(is_stored(&later.await.unwrap()));
+    let elsewhere = elsewhere.await.unwrap();
+    assert_eq!(elsewhere.reply().unwrap(), Reply::WrongOwner);
 }
 
 #[tokio::test]

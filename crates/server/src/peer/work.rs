@@ -42,6 +42,46 @@ pub(super) struct Executed<S: Service> {
     bytes: usize,
 }
 
+/// How long the caller waits for the answer.
+fn budget(head: &Head) -> Option<Duration> {
+    let budget = Duration::from_millis(head.envelope.budget_ms.into());
+    (!budget.is_zero()).then_some(budget)
+}
+
+/// Whether the caller has given a request up that came at `received`: what the caller was told
+/// since may be newer.
+pub(super) fn is_overdue(head: &Head, received: Instant) -> bool {
+    budget(head).is_some_and(|budget| received.elapsed() > budget)
+}
+
+/// What remains to be done for a store that was carried out, and whose answer comes later. Until
+/// then it holds `bytes`.
+pub(super) fn later<S: Service>(
+    shared: &Arc<Shared<S>>,
+    (later, mut acks): (S::Later, S::Acks),
+    bytes: usize,
+    envelope: Envelope,
+    body_len_max: u32,
+) -> Work<S> {
+    let shared = Arc::clone(shared);
+    Box::pin(async move {
+        let mut reply = Out::new();
+        let answer = later.await;
+        match (answer, acks.wait().await.first()) {
+            (_, Some((_, failure))) => {
+                shared.service.count(Event::of_promise(*failure), 1);
+                failed(*failure, envelope, &mut reply);
+            }
+            (Ok(answer), None) => {
+                let answer = Reply::Outcome(answer.outcome());
+                encode(&answer, envelope, body_len_max, &mut reply);
+            }
+            (Err(_), None) => encode(&Reply::WrongOwner, envelope, body_len_max, &mut reply),
+        }
+        Done::Answered { reply, bytes }
+    })
+}
+
 /// A request, whole.
 pub(super) struct Owned {
     head: Head,
@@ -60,22 +100,14 @@ impl Owned {
         }
     }
 
-    /// Whether the caller has given it up: what it was told since may be newer.
+    /// As [`is_overdue`].
     fn is_overdue(&self) -> bool {
-        self.budget()
-            .is_some_and(|budget| self.received.elapsed() > budget)
-    }
-
-    /// How long the caller waits for the answer.
-    fn budget(&self) -> Option<Duration> {
-        let budget = Duration::from_millis(self.head.envelope.budget_ms.into());
-        (!budget.is_zero()).then_some(budget)
+        is_overdue(&self.head, self.received)
     }
 
     /// How much longer the caller waits.
     fn time_left(&self) -> Option<Duration> {
-        self.budget()
-            .map(|budget| budget.saturating_sub(self.received.elapsed()))
+        budget(&self.head).map(|budget| budget.saturating_sub(self.received.elapsed()))
     }
 
     /// Whether it was sent by an older map than the one gone by here.
@@ -225,6 +257,17 @@ impl Owned {
 }
 
 impl<S: Service> Executed<S> {
+    /// A store that was carried out in passing.
+    pub(super) fn stored(reply: Out, envelope: Envelope, acks: S::Acks) -> Self {
+        Self {
+            key: None,
+            reply,
+            envelope,
+            acks,
+            bytes: 0,
+        }
+    }
+
     /// Its reply, or what has to be waited for until it may be sent.
     pub(super) fn durable(self, shared: &Arc<Shared<S>>) -> Result<Done<S>, Work<S>> {
         let Self {
@@ -244,7 +287,9 @@ impl<S: Service> Executed<S> {
                 None => reply,
                 Some((_, failure)) => {
                     shared.service.count(Event::of_promise(*failure), 1);
-                    failed(*failure, envelope)
+                    let mut reply = Out::new();
+                    failed(*failure, envelope, &mut reply);
+                    reply
                 }
             };
             Done::Answered { reply, bytes }
@@ -252,11 +297,9 @@ impl<S: Service> Executed<S> {
     }
 }
 
-fn failed(failure: Failure, envelope: Envelope) -> Out {
-    let mut out = Out::new();
+pub(super) fn failed(failure: Failure, envelope: Envelope, out: &mut Out) {
     let reply = Reply::Outcome(Outcome::Failed(failure));
-    encode(&reply, envelope, u32::MAX, &mut out);
-    out
+    encode(&reply, envelope, u32::MAX, out);
 }
 
 /// Writes a reply. One that is longer than the peer takes is refused instead: it asks again where

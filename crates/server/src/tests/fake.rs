@@ -10,6 +10,7 @@ use bytes::Bytes;
 use fonn_base::metrics::Label as _;
 use fonn_base::random::SplitMix64;
 use fonn_proto::outcome::Value;
+use fonn_proto::peer::Entry;
 use fonn_proto::peer::hello::{Hello, Rejection};
 use fonn_proto::request::ServerOutcome;
 use fonn_proto::{
@@ -19,7 +20,9 @@ use fonn_proto::{
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use crate::{Acks, Answered, Client, Event, Execution, FixedBudget, Job, Later, Service, Shared};
+use crate::{
+    Acks, Answered, Client, Event, Execution, FixedBudget, Job, Later, Service, Shared, Stored,
+};
 
 /// When commands are executed.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +43,11 @@ const ELSEWHERE: &[u8] = b"else";
 
 /// Writes to keys that begin so are not acknowledged.
 const FAILING: &[u8] = b"fail";
+
+/// Other processes' writes to keys that begin so are carried out on the spot. What follows is the
+/// key as far as acknowledgements are concerned, or the answer comes later.
+const IN_PASSING: &[u8] = b"now ";
+const LATER: &[u8] = b"later";
 
 type Key = (Space, Vec<u8>);
 
@@ -139,6 +147,15 @@ impl Acks for FakeAcks {
         tokio::task::yield_now().await;
         self.count = 0;
         std::mem::take(&mut self.failures)
+    }
+}
+
+impl FakeAcks {
+    fn add(&mut self, key: &[u8]) {
+        if key.starts_with(FAILING) {
+            self.failures.push((self.count, Failure::OutOfSpace));
+        }
+        self.count += 1;
     }
 }
 
@@ -346,6 +363,45 @@ impl Service for Fake {
         true
     }
 
+    fn store_at_once(
+        &self,
+        job: &Job<'_>,
+        (): (),
+        acks: &mut FakeAcks,
+        word: impl FnOnce(&Outcome<'_>),
+    ) -> Stored<Coming> {
+        let key = job.command.key().strip_prefix(IN_PASSING);
+        let (Some(key), Some(task)) = (key, Task::of(job)) else {
+            return Stored::No;
+        };
+        acks.add(key);
+        let mut store = self.store.lock();
+        self.executed.fetch_add(1, Ordering::SeqCst);
+        if !key.starts_with(LATER) {
+            word(&store.run(task));
+            return Stored::Yes;
+        }
+        let (answer, coming) = oneshot::channel();
+        store.held.push_back(Held {
+            task,
+            comes_to_nothing: key.ends_with(ELSEWHERE),
+            answer,
+        });
+        self.in_flight.fetch_add(1, Ordering::SeqCst);
+        Stored::Later(Coming {
+            answer: coming,
+            in_flight: Arc::clone(&self.in_flight),
+        })
+    }
+
+    fn take_at_once(&self, entry: &Entry<'_>, acks: &mut FakeAcks) -> bool {
+        let key = entry.key.strip_prefix(IN_PASSING);
+        key.is_some_and(|key| {
+            acks.add(key);
+            true
+        })
+    }
+
     async fn execute<'s>(
         &self,
         job: &Job<'_>,
@@ -366,10 +422,7 @@ impl Service for Fake {
             });
         }
         if let Command::Store(store) = job.command {
-            if store.key.starts_with(FAILING) {
-                acks.failures.push((acks.count, Failure::OutOfSpace));
-            }
-            acks.count += 1;
+            acks.add(store.key);
         }
         let mut store = self.store.lock();
         // A thread that sees the count has to take the lock to release what it counts.

@@ -4,7 +4,7 @@ use fonn_base::entry::Space;
 use fonn_disk_tier::{Write, WriteKind};
 use fonn_proto::{Failure, Version, peer};
 
-use super::{BelowRam, Framing, PutError, Transfer, in_ram};
+use super::{BelowRam, Framing, PutError, Transfer, Try, in_ram};
 use crate::engine::newest::Newest;
 use crate::engine::{Acks, Engine};
 
@@ -61,6 +61,22 @@ impl Engine {
             self.log_again(key, entry.version, acks).await?;
         }
         Ok(false)
+    }
+
+    /// As [`Engine::put_replicated`] for a write that is newer than what is known of its key, if
+    /// memory tells so and the disk's queue has room. False if it takes more than that, or is
+    /// refused: nothing was done then.
+    pub fn put_at_once(&self, entry: &peer::Entry<'_>, acks: &mut Acks) -> bool {
+        let Ok(incoming) = self.check_incoming(entry) else {
+            return false;
+        };
+        let (space, key) = (Space(entry.space), entry.key);
+        let is_in_range = self.ledger.hlc.hear(entry.version).is_ok();
+        if !is_in_range || entry.version >= self.ledger.ceiling() {
+            return false;
+        }
+        let at = (self.hot.ram.hash(space, key), space, key);
+        matches!(self.try_put(at, &incoming, None, None, acks), Try::Kept)
     }
 
     /// Whether the newest record of a key is in RAM, and not on the disk yet.
