@@ -14,7 +14,7 @@ pub use active::LevelCodec;
 pub use fonn_codec::policy::Level;
 pub use idle::{IdleCpus, Lent};
 pub use meter::{CodecUse, LevelMeter, thread_cpu};
-pub use signals::{Cpu, Device, RunDelay, Writing};
+pub use signals::{Cpu, CpuTimes, Device, ThreadTimes, Writing};
 
 /// What an operator chose for a level: `auto`, or a codec.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -31,7 +31,7 @@ use super::stats::{DiskStats, add};
 use super::throttle::Throttle;
 use super::walk::WALKS_MAX;
 use super::write::DiskObserver;
-use crate::levels::{IdleCpus, Level, LevelCodec, RunDelay};
+use crate::levels::{IdleCpus, Level, LevelCodec, ThreadTimes};
 
 /// The generation that is ready to be written next.
 #[derive(Default)]
@@ -71,7 +71,7 @@ pub(crate) struct Shared {
     /// The writer's calls that may wait for the device.
     pub(crate) device: Arc<DeviceWatch>,
     /// How long the writer has waited for a processor, once it has begun.
-    pub(crate) writer_delay: OnceLock<RunDelay>,
+    pub(crate) writer_times: OnceLock<ThreadTimes>,
     /// Held while a generation is replaced or dropped: each is several steps on disk.
     pub(crate) structure: Mutex<()>,
     pub(crate) throttle: Throttle,
@@ -138,7 +138,7 @@ impl Shared {
             ),
             idle_cpus: IdleCpus::default(),
             device: Arc::default(),
-            writer_delay: OnceLock::new(),
+            writer_times: OnceLock::new(),
             structure: Mutex::new(()),
             reclaim: Reclaim::default(),
             throttle: Throttle::new(options.write_bytes_per_sec_max),

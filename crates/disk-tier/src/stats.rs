@@ -78,7 +78,6 @@ counters! {
         "Reads of entries whose codec this build leaves out, answered as misses.",
     values_shared => "fonn_disk_shared_values_total":
         "Values of 4 MiB and more that idle processors helped to encode or decode.",
-    writer_cpu_ns: "Nanoseconds of processor time that the writer used.",
     writer_stalled_ns:
         "Nanoseconds in which the writer waited for the device: in writes, and in syncs that it asked for.",
     sync_ns: "Nanoseconds that syncs in the background took.",

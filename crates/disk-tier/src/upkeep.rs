@@ -23,7 +23,7 @@ use super::record::{ERASED, index_key};
 use super::shared::Buried;
 use super::stats::add;
 use super::{Shared, carry, tail};
-use crate::levels::{Cpu, Device, RunDelay, Writing};
+use crate::levels::{Cpu, Device, ThreadTimes, Writing};
 
 /// How often it looks, without a wake; and how often logs are synced.
 const TICK: Duration = Duration::from_millis(100);
@@ -248,17 +248,18 @@ impl Upkeep<'_> {
         }
         self.decided_at = Instant::now();
         let stats = shared.stats.snapshot();
-        let writer = shared.writer_delay.get();
+        let writer = shared.writer_times.get().and_then(ThreadTimes::total);
+        let writer = writer.unwrap_or_default();
         let writing = Writing {
             bytes: stats.written_bytes + stats.compaction_written_bytes,
             stalled: Duration::from_nanos(stats.writer_stalled_ns),
-            run_delay: writer.and_then(RunDelay::total).unwrap_or_default(),
+            run_delay: writer.run_delay,
             synced: Duration::from_nanos(stats.sync_ns),
         };
         let queue = shared.queue.in_use() as f32;
         let cpu_busy = self.cpu.busy();
         shared.idle_cpus.set(self.cpu.idle(cpu_busy));
-        let writer_wanted = Duration::from_nanos(stats.writer_cpu_ns) + writing.run_delay;
+        let writer_wanted = writer.used + writer.run_delay;
         let writer_busy = writer_wanted.saturating_sub(self.writer_wanted);
         self.writer_wanted = writer_wanted;
         let signals = Signals {

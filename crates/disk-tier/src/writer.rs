@@ -34,7 +34,7 @@ use super::record::{Fact, HEAD_LEN, IndexEntry, IndexKey, index_key_len};
 use super::room::Reservation;
 use super::stats::add;
 use super::write::{Write, WriteKind};
-use crate::levels::{RunDelay, thread_cpu};
+use crate::levels::{ThreadTimes, thread_cpu};
 
 /// The scratch buffer is given back if a batch made it larger.
 const SCRATCH_BYTES_KEPT: usize = 4 << 20;
@@ -44,6 +44,11 @@ const SCRATCH_BYTES_KEPT: usize = 4 << 20;
 const AHEAD_PART: u64 = 8;
 const AHEAD_MIN: u64 = 1 << 20;
 const AHEAD_MAX: u64 = 64 << 20;
+
+/// Of writes from this length on, the processor time is measured. Shorter ones use less than
+/// [`STALL_MIN`] of it, so what takes longer has waited.
+const MEASURED_LEN: u64 = 256 << 10;
+const STALL_MIN: Duration = Duration::from_millis(1);
 
 /// About what an entry adds to an index on disk beside its key: in the journal and in a table.
 pub(crate) const INDEX_ENTRY_COST: u64 = 140;
@@ -58,8 +63,8 @@ fn bytes_of(write: &Write, limits: &Limits) -> u64 {
 /// Body of the writer thread.
 pub(crate) fn run(shared: &Shared) {
     super::stand_back(super::WRITE_NICENESS);
-    if let Some(delay) = RunDelay::of_this_thread() {
-        let _ = shared.writer_delay.set(delay);
+    if let Some(times) = ThreadTimes::of_this_thread() {
+        let _ = shared.writer_times.set(times);
     }
     let mut writer = Writer {
         shared,
@@ -176,7 +181,6 @@ impl<'a> Writer<'a> {
                 Order::Roll => is_roll_asked = true,
             }
         }
-        let used = thread_cpu();
         self.write_carries(carries);
         let limits = self.shared.limits();
         let bytes = writes.iter().map(|write| bytes_of(write, &limits)).sum();
@@ -193,9 +197,6 @@ impl<'a> Writer<'a> {
         drop(reserved);
         self.tell(writes, results);
         untold.writes.clear();
-        let used_ns = thread_cpu().saturating_sub(used).as_nanos();
-        let used_ns = u64::try_from(used_ns).unwrap_or(u64::MAX);
-        add(&self.shared.stats.writer_cpu_ns, used_ns);
         for answer in barriers {
             let _ = answer.send(());
         }
@@ -322,7 +323,7 @@ impl<'a> Writer<'a> {
         generation.note_newest(versions.max().unwrap_or(0));
         self.reserve_ahead(&generation, bytes);
         let mut direct = std::mem::take(&mut self.direct);
-        let appended = self.stalling(|| {
+        let appended = self.stalling(bytes, || {
             self.shared.throttle.take(bytes);
             let _call = self.shared.device.begin(bytes);
             generation.log.append(&mut direct, &mut self.slices())
@@ -386,12 +387,18 @@ impl<'a> Writer<'a> {
     }
 
     /// Runs what may have to wait for the device, and counts how long it did: the time that passed
-    /// and was not used by this thread.
-    fn stalling<T>(&self, call: impl FnOnce() -> T) -> T {
-        let (began, used) = (Instant::now(), thread_cpu());
+    /// and was not used by this thread. Of a short write, a time that is not long is not counted:
+    /// to ask how much of it was used takes longer.
+    fn stalling<T>(&self, bytes: u64, call: impl FnOnce() -> T) -> T {
+        let began = Instant::now();
+        let used = (bytes >= MEASURED_LEN).then(thread_cpu);
         let out = call();
-        let used = thread_cpu().saturating_sub(used);
-        let stalled = began.elapsed().saturating_sub(used);
+        let used = used.map(|before| thread_cpu().saturating_sub(before));
+        let stalled = match (began.elapsed(), used) {
+            (elapsed, Some(used)) => elapsed.saturating_sub(used),
+            (elapsed, None) if elapsed < STALL_MIN => return out,
+            (elapsed, None) => elapsed,
+        };
         let stalled_ns = u64::try_from(stalled.as_nanos()).unwrap_or(u64::MAX);
         add(&self.shared.stats.writer_stalled_ns, stalled_ns);
         out
@@ -425,7 +432,7 @@ impl<'a> Writer<'a> {
         end: u64,
     ) -> Result<(), String> {
         if self.shared.options.durability == Durability::Fsync {
-            let synced = self.stalling(|| {
+            let synced = self.stalling(MEASURED_LEN, || {
                 let _call = self.shared.device.begin(end - start);
                 generation.log.sync()
             });

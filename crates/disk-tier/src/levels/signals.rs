@@ -64,37 +64,50 @@ fn run_delay_of_all_threads() -> Duration {
     let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten();
     let delay = |thread: std::fs::DirEntry| {
         let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
-        parse_run_delay(&text)
+        Some(parse_times(&text)?.run_delay)
     };
     threads.flatten().filter_map(delay).sum()
 }
 
-/// How long a thread has waited for a processor since it began.
+/// What the kernel counts of a thread, for any thread to ask.
 #[derive(Debug)]
-pub struct RunDelay(File);
+pub struct ThreadTimes(File);
 
-impl RunDelay {
-    /// That of the caller, for any thread to ask. None where the kernel does not count it.
+/// How long a thread has used and waited for a processor since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuTimes {
+    /// Time on a processor.
+    pub used: Duration,
+    /// Time in which it could run, and did not.
+    pub run_delay: Duration,
+}
+
+impl ThreadTimes {
+    /// Those of the caller. None where the kernel does not count them.
     #[must_use]
     pub fn of_this_thread() -> Option<Self> {
-        let delay = Self(File::open("/proc/thread-self/schedstat").ok()?);
-        delay.total().map(|_| delay)
+        let times = Self(File::open("/proc/thread-self/schedstat").ok()?);
+        times.total().map(|_| times)
     }
 
     /// All of it. None once the thread has ended.
     #[must_use]
-    pub fn total(&self) -> Option<Duration> {
+    pub fn total(&self) -> Option<CpuTimes> {
         let mut text = [0; 64];
         let len = self.0.read_at(&mut text, 0).ok()?;
-        parse_run_delay(std::str::from_utf8(text.get(..len)?).ok()?)
+        parse_times(std::str::from_utf8(text.get(..len)?).ok()?)
     }
 }
 
 /// Nanoseconds on a processor, nanoseconds that it waited for one, and turns (Linux,
 /// `scheduler/sched-stats.rst`).
-fn parse_run_delay(text: &str) -> Option<Duration> {
-    let waited_ns = text.split_ascii_whitespace().nth(1)?;
-    waited_ns.parse().ok().map(Duration::from_nanos)
+fn parse_times(text: &str) -> Option<CpuTimes> {
+    let mut numbers = text.split_ascii_whitespace().map(str::parse);
+    let mut next = || Some(Duration::from_nanos(numbers.next()?.ok()?));
+    Some(CpuTimes {
+        used: next()?,
+        run_delay: next()?,
+    })
 }
 
 /// Totals of what was written to a device, and how long it took.
@@ -212,25 +225,25 @@ mod tests {
     }
 
     #[test]
-    fn the_run_delay_of_a_thread_is_read() {
-        assert_eq!(
-            parse_run_delay("10 1339836 1\n"),
-            Some(Duration::from_nanos(1_339_836))
-        );
-        assert_eq!(parse_run_delay(""), None);
-        assert_eq!(parse_run_delay("10 x 1"), None);
+    fn the_times_of_a_thread_are_read() {
+        let times = parse_times("10 1339836 1\n").unwrap();
+        assert_eq!(times.used, Duration::from_nanos(10));
+        assert_eq!(times.run_delay, Duration::from_nanos(1_339_836));
+        assert_eq!(parse_times(""), None);
+        assert_eq!(parse_times("10 x 1"), None);
         // Another thread than the one that it is of asks, while that lives and after.
-        let (delay, told) = std::sync::mpsc::sync_channel(1);
+        let (times, told) = std::sync::mpsc::sync_channel(1);
         let (end, ended) = std::sync::mpsc::sync_channel::<()>(1);
         let thread = std::thread::spawn(move || {
-            delay.send(RunDelay::of_this_thread()).unwrap();
+            times.send(ThreadTimes::of_this_thread()).unwrap();
             let _ = ended.recv();
         });
-        let delay = told.recv().unwrap().unwrap();
-        assert!(delay.total().is_some());
-        assert!(run_delay_of_all_threads() >= delay.total().unwrap());
+        let times = told.recv().unwrap().unwrap();
+        let total = times.total().unwrap();
+        assert!(total.used > Duration::ZERO);
+        assert!(run_delay_of_all_threads() >= total.run_delay);
         drop(end);
         thread.join().unwrap();
-        assert_eq!(delay.total(), None);
+        assert_eq!(times.total(), None);
     }
 }
