@@ -47,6 +47,10 @@ use crate::usage::{ToolUse, Use};
 /// refused.
 const OPERATIONS_MAX: usize = 4096;
 
+/// How many of them may ask for the presence of blobs, of which one call asks for thousands. The
+/// others wait, and leave room for reads and writes.
+const PROBES_MAX: usize = OPERATIONS_MAX / 2;
+
 /// Connections on probation: their clients have to log in or to speak TLS, and have not done so.
 /// Each may hold the head of a request and a window of HTTP/2, 112 KiB. Wide windows are bounded by
 /// themselves.
@@ -92,6 +96,8 @@ struct Inner<S: Store> {
     manifests: Arc<Outstanding>,
     figures: Figures,
     operations: Arc<Semaphore>,
+    /// Those of them that ask for the presence of blobs alone.
+    probes: Semaphore,
     /// Connections of HTTP/2 with wide windows.
     wide_windows: Semaphore,
     exchanges: Arc<Semaphore>,
@@ -168,6 +174,7 @@ impl<S: Store> Front<S> {
             probation: Strangers::new(PROBATION_MAX),
             last_on_probation: AtomicU64::new(0),
             operations: Arc::new(Semaphore::new(OPERATIONS_MAX)),
+            probes: Semaphore::new(PROBES_MAX),
             exchanges: Arc::new(Semaphore::new(exchange::EXCHANGES_MAX)),
             reworks: Semaphore::new(remote::REWORKS_MAX),
             trees: Semaphore::new(remote::TREES_MAX),

@@ -9,6 +9,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use fonn_admin::Frames;
+use fonn_auth::Source;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
@@ -92,6 +93,7 @@ impl LifeState {
 #[derive(Debug)]
 pub(crate) struct Life {
     times: Times,
+    source: Source,
     opened: Instant,
     /// Its last number among the connections on probation; 0 if it was none of them.
     number: AtomicU64,
@@ -100,10 +102,11 @@ pub(crate) struct Life {
 }
 
 impl Life {
-    pub(crate) fn new(times: Times, is_on_probation: bool) -> Arc<Self> {
+    pub(crate) fn new(times: Times, source: Source, is_on_probation: bool) -> Arc<Self> {
         let opened = Instant::now();
         Arc::new(Self {
             times,
+            source,
             opened,
             number: AtomicU64::new(0),
             state: Mutex::new(LifeState {
@@ -166,6 +169,11 @@ impl Life {
     /// The client is one that is let in.
     pub(crate) fn accept(&self) {
         self.state.lock().is_on_probation = false;
+    }
+
+    /// Where the client is.
+    pub(crate) fn source(&self) -> Source {
+        self.source
     }
 
     /// The client sent or read something.
@@ -424,7 +432,7 @@ mod tests {
     use super::*;
 
     fn life(is_on_probation: bool) -> Arc<Life> {
-        Life::new(Times::default(), is_on_probation)
+        Life::new(Times::default(), Source::of(None), is_on_probation)
     }
 
     async fn lived(life: &Life) -> u64 {

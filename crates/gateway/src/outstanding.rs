@@ -1,17 +1,19 @@
 //! Bodies of responses that clients have not read yet.
 //!
-//! Invariant: together they hold no more than the store allows; one body alone is always admitted.
-//! A body waits for room. Meanwhile connections are cut whose bodies have stood still for a while,
+//! Invariant: together they hold no more than the store allows, and those of one source address no
+//! more than half of that; one body alone, or alone of its source, has the rest. A body waits for
+//! room. Meanwhile connections are cut whose bodies have stood still for a while,
 //! first the one that stands still for longest. A body that is made while it is sent grows and
 //! shrinks, and is one body all the same.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use fonn_auth::Source;
 use fonn_base::metrics::Snapshot;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
@@ -21,6 +23,9 @@ use crate::store::Store;
 
 /// A body without progress for so long gives way to others.
 const STILL_MAX: Duration = Duration::from_secs(1);
+
+/// The bodies of one source address take one of so many parts of the room.
+const SOURCE_SHARES: usize = 2;
 
 /// How often a body that waits for room looks whether it is there.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
@@ -37,6 +42,7 @@ pub(crate) struct Outstanding {
 struct Table {
     last_ticket: u64,
     bytes: usize,
+    bytes_by_source: HashMap<Source, usize>,
     /// By ticket. A body gets a new ticket with each progress, so the first one stands still for
     /// the longest time.
     bodies: BTreeMap<u64, Body>,
@@ -54,6 +60,40 @@ impl Table {
         self.last_ticket += 1;
         self.bodies.insert(self.last_ticket, body);
         self.last_ticket
+    }
+
+    /// Bytes of the bodies of a source.
+    fn of_source(&self, source: Source) -> usize {
+        self.bytes_by_source.get(&source).copied().unwrap_or(0)
+    }
+
+    fn add(&mut self, source: Source, bytes: usize) {
+        self.bytes += bytes;
+        *self.bytes_by_source.entry(source).or_default() += bytes;
+    }
+
+    fn remove(&mut self, source: Source, bytes: usize) {
+        self.bytes -= bytes;
+        if let Some(held) = self.bytes_by_source.get_mut(&source) {
+            *held -= bytes;
+            if *held == 0 {
+                self.bytes_by_source.remove(&source);
+            }
+        }
+    }
+
+    /// Cuts a body that has stood still for a while, if there is one: of `source`, if its share is
+    /// what is short. Returns how many bytes it held.
+    fn cut_still(&mut self, of: Option<Source>, now: Instant) -> Option<usize> {
+        let is_of = |body: &Body| of.is_none_or(|source| body.life.source() == source);
+        let (&ticket, body) = self.bodies.iter().find(|(_, body)| is_of(body))?;
+        if now.duration_since(body.progress) < STILL_MAX {
+            return None;
+        }
+        let victim = self.bodies.remove(&ticket)?;
+        self.remove(victim.life.source(), victim.bytes);
+        victim.life.cut();
+        Some(victim.bytes)
     }
 }
 
@@ -134,21 +174,20 @@ impl<S: Store> Reader<S> {
     fn take_room(&self, bytes: usize) -> bool {
         let mut table = self.all.table.lock();
         let bytes_max = self.store.unread_max() / self.all.shares.max(1);
-        let now = Instant::now();
-        let is_full = |table: &Table| {
-            !table.bodies.is_empty() && table.bytes.saturating_add(bytes) > bytes_max
-        };
-        while is_full(&table)
-            && let Some(first) = table.bodies.first_entry()
-            && now.duration_since(first.get().progress) >= STILL_MAX
-        {
-            let victim = first.remove();
-            table.bytes -= victim.bytes;
-            self.store.let_go(victim.bytes);
-            victim.life.cut();
-        }
-        if is_full(&table) {
-            return false;
+        let (now, source) = (Instant::now(), self.life.source());
+        let is_over = |held: usize, max: usize| held > 0 && held.saturating_add(bytes) > max;
+        loop {
+            let short_of = if is_over(table.of_source(source), bytes_max / SOURCE_SHARES) {
+                Some(source)
+            } else if is_over(table.bytes, bytes_max) {
+                None
+            } else {
+                break;
+            };
+            let Some(cut) = table.cut_still(short_of, now) else {
+                return false;
+            };
+            self.store.let_go(cut);
         }
         let ticket = self.ticket.load(Ordering::Relaxed);
         if let Some(body) = table.bodies.get_mut(&ticket) {
@@ -161,7 +200,7 @@ impl<S: Store> Reader<S> {
             });
             self.ticket.store(ticket, Ordering::Relaxed);
         }
-        table.bytes += bytes;
+        table.add(source, bytes);
         self.store.hold(bytes);
         true
     }
@@ -205,7 +244,7 @@ impl<S: Store> Reader<S> {
         if body.bytes == 0 {
             table.bodies.remove(&ticket);
         }
-        table.bytes -= bytes;
+        table.remove(self.life.source(), bytes);
         self.store.let_go(bytes);
     }
 }

@@ -14,6 +14,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use fonn_admin::{Streams, is_http2};
+use fonn_auth::Source;
 use fonn_auth::tls::{self, Link};
 use fonn_base::shutdown::{self, Shutdown, ShutdownTrigger};
 use fonn_server::{ListenAddr, Listener};
@@ -295,7 +296,11 @@ impl<S: Store> Entered<S> {
         let front = &place.0;
         let security = front.security();
         let is_on_probation = security.users.is_some() || security.tls.is_some();
-        let life = Life::new(front.options().times.clone(), is_on_probation);
+        let life = Life::new(
+            front.options().times.clone(),
+            Source::of(Some(address)),
+            is_on_probation,
+        );
         if is_on_probation {
             front.suspect(address, &life);
         }

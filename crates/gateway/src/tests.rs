@@ -7,4 +7,5 @@ mod fake;
 mod logins;
 mod messages;
 mod requests;
+mod shares;
 mod unread;

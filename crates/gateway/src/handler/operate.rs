@@ -149,23 +149,17 @@ impl<S: Store> Front<S> {
         self.look_within(self.options().deadline, read)
     }
 
-    /// Carries out a read that may take so long. What is returned is small, so a caller may have
-    /// hundreds.
+    /// Carries out a read that may take so long. It ends with its caller: a client that goes leaves
+    /// nothing behind that takes the place of other reads.
     pub(super) fn look_within<T: Send + 'static>(
         &self,
         deadline: Duration,
         read: impl Future<Output = Result<Option<T>, Failure>> + Send + 'static,
     ) -> impl Future<Output = Option<T>> + Send {
-        let permit = self.0.operations.clone().try_acquire_owned();
-        let read = permit.map(|permit| {
-            Unbroken::new(async move {
-                let found = read.await;
-                drop(permit);
-                found
-            })
-        });
+        // Boxed: a call may have hundreds.
+        let read = Box::pin(read);
         async move {
-            let Ok(read) = read else {
+            let Ok(_permit) = self.0.operations.try_acquire() else {
                 self.figures().lost(LostRead::Busy);
                 return None;
             };

@@ -26,7 +26,7 @@ use futures_util::stream::StreamExt as _;
 use http_body_util::Empty;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE};
 use hyper::{HeaderMap, Request, Response, StatusCode, Version};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 pub(super) use self::chunks::REWORKS_MAX;
 use self::inbound::Inbound;
@@ -391,8 +391,16 @@ impl<S: Store> Caller<'_, S> {
             }
         }
         let probes = slow.iter().map(|(_, _, key)| {
-            let store = self.front.store().clone();
-            self.front.look(store.probe(self.scope, Bytes::clone(key)))
+            let probe = self.front.store().clone();
+            let probe = probe.probe(self.scope, Bytes::clone(key));
+            async move {
+                let turn = timeout_at(until, self.front.0.probes.acquire()).await;
+                let Ok(Ok(_turn)) = turn else {
+                    self.front.figures().lost(LostRead::Busy);
+                    return None;
+                };
+                self.front.look(probe).await
+            }
         });
         let probed = join_all(probes).await;
         for ((is_there, digest, key), probed) in slow.into_iter().zip(probed) {

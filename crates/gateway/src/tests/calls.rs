@@ -11,6 +11,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
+use fonn_auth::Source;
 use fonn_base::metrics::Metrics;
 use fonn_proto::Failure;
 use fonn_reapi::messages::{
@@ -63,7 +64,7 @@ async fn answered<B>(front: &Front<Fake>, request: Request<B>) -> (u16, Bytes)
 where
     B: Body<Data: Send> + Unpin + Send,
 {
-    let life = Life::new(Times::default(), false);
+    let life = Life::new(Times::default(), Source::of(None), false);
     let peer = Peer {
         address: IpAddr::V4(Ipv4Addr::LOCALHOST),
         is_encrypted: false,

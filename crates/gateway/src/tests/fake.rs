@@ -36,6 +36,8 @@ pub enum Fault {
     /// They take so long.
     Slow(Duration),
     Hangs,
+    /// Probes hang, and nothing else does.
+    ProbesHang,
 }
 
 #[derive(Debug, Default)]
@@ -45,7 +47,7 @@ pub struct Inside {
     /// The keys whose bytes were asked for.
     pub got: Mutex<Vec<Bytes>>,
     /// How many are asked for now, and were at a time.
-    getting: AtomicUsize,
+    pub getting: AtomicUsize,
     pub getting_max: AtomicUsize,
     pub charged: AtomicUsize,
     pub charged_max: AtomicUsize,
@@ -62,6 +64,15 @@ pub struct Inside {
 
 #[derive(Clone, Debug, Default)]
 pub struct Fake(pub Arc<Inside>);
+
+/// Counts an operation until it ends, or its future is dropped.
+struct Under<'c>(&'c AtomicUsize);
+
+impl Drop for Under<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
 
 pub struct FakeCharge<'s> {
     inside: &'s Inside,
@@ -107,6 +118,7 @@ impl Fake {
                 Ok(())
             }
             Fault::Hangs => std::future::pending().await,
+            Fault::ProbesHang => Ok(()),
         }
     }
 
@@ -165,12 +177,14 @@ impl Store for Fake {
         self.0.got.lock().push(key.clone());
         let getting = self.0.getting.fetch_add(1, Ordering::SeqCst) + 1;
         self.0.getting_max.fetch_max(getting, Ordering::SeqCst);
-        let found = self.found(scope, key).await;
-        self.0.getting.fetch_sub(1, Ordering::SeqCst);
-        found
+        let _under = Under(&self.0.getting);
+        self.found(scope, key).await
     }
 
     async fn probe(self, scope: Scope, key: Bytes) -> Result<Option<Probed>, Failure> {
+        if *self.0.fault.lock() == Fault::ProbesHang {
+            std::future::pending::<()>().await;
+        }
         let found = self.found(scope, key).await?;
         Ok(found.map(|it| Probed {
             len: it.bytes.len(),
@@ -313,7 +327,7 @@ pub async fn ask<B>(front: &Front<Fake>, request: Request<B>) -> Reply
 where
     B: Body<Data: Send> + Unpin + Send,
 {
-    let life = Life::new(Times::default(), false);
+    let life = Life::new(Times::default(), Source::of(None), false);
     let peer = Peer {
         address: IpAddr::V4(Ipv4Addr::LOCALHOST),
         is_encrypted: false,

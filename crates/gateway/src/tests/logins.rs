@@ -8,7 +8,7 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use fonn_auth::testing::directory;
-use fonn_auth::{Authenticator, Directory, Refusal};
+use fonn_auth::{Authenticator, Directory, Refusal, Source};
 use fonn_reapi::frame;
 use fonn_reapi::messages::WriteRequest;
 use futures_util::stream::{self, StreamExt as _};
@@ -36,7 +36,7 @@ async fn a_connection_whose_password_is_checked_gives_way_to_no_newer_one() {
         is_encrypted: false,
     };
     let begin = || {
-        let life = Life::new(Times::default(), true);
+        let life = Life::new(Times::default(), Source::of(None), true);
         front.suspect(peer.address, &life);
         life
     };
@@ -70,7 +70,7 @@ async fn a_page_of_another_site_may_not_use_the_login_of_its_browser() {
         (Some("http://evil.example"), StatusCode::FORBIDDEN),
         (Some("null"), StatusCode::FORBIDDEN),
     ] {
-        let life = Life::new(Times::default(), true);
+        let life = Life::new(Times::default(), Source::of(None), true);
         let request = Request::put("/key")
             .header("host", "127.0.0.1:1")
             .header(AUTHORIZATION, LOGIN);
@@ -112,7 +112,7 @@ async fn a_read_whose_login_cannot_be_checked_now_is_a_miss() {
         }
     }
     for (method, status) in [("GET", 404), ("HEAD", 404), ("PROPFIND", 404), ("PUT", 503)] {
-        let life = Life::new(Times::default(), true);
+        let life = Life::new(Times::default(), Source::of(None), true);
         let request = Request::builder().method(method).uri("/key");
         let request = request.header(AUTHORIZATION, LOGIN);
         let request = request.body(Full::<Bytes>::default()).unwrap();
@@ -146,7 +146,7 @@ async fn upload_across(
         rest
     });
     let body = StreamBody::new(first.chain(rest).boxed());
-    let life = Life::new(Times::default(), true);
+    let life = Life::new(Times::default(), Source::of(None), true);
     let mut request = upload.map(|()| body);
     let login = HeaderValue::from_static(LOGIN);
     request.headers_mut().insert(AUTHORIZATION, login);
@@ -219,7 +219,7 @@ async fn a_download_ends_when_its_identity_is_revoked() {
             address: IpAddr::V4(Ipv4Addr::LOCALHOST),
             is_encrypted: false,
         };
-        let life = Life::new(Times::default(), true);
+        let life = Life::new(Times::default(), Source::of(None), true);
         let long = vec![b'b'; 3 * VALUE_LEN_MAX];
         let ask = async |method: &str, body: Vec<u8>| {
             let request = Request::builder().method(method).uri("/long");

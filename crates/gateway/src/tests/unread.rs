@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
+use fonn_auth::Source;
 use fonn_proto::Space;
 use fonn_reapi::messages::{
     BatchReadBlobsRequest, Digest, GetTreeRequest, ReadRequest, SplitBlobRequest,
@@ -48,7 +49,7 @@ fn sha256(bytes: &[u8]) -> String {
 }
 
 fn new_life() -> Arc<Life> {
-    Life::new(Times::default(), false)
+    Life::new(Times::default(), Source::of(None), false)
 }
 
 impl Site {
@@ -65,7 +66,7 @@ impl Site {
 
     /// Reads a value a frame at a time. Returns its length, and whether its connection was cut.
     async fn read_slowly(&self, path: &str) -> (usize, bool) {
-        let life = Life::new(Times::default(), false);
+        let life = Life::new(Times::default(), Source::of(None), false);
         let response = self.front.answer(get(path), PEER, &life).await;
         assert_eq!(response.status(), 200, "{path}");
         let (mut body, mut len) = (response.into_body(), 0);
