@@ -42,6 +42,7 @@ mod state;
 mod stats;
 mod tail;
 mod throttle;
+mod transit;
 mod upkeep;
 mod value;
 mod walk;
@@ -77,6 +78,7 @@ use reader::{Lookup, Question, Waiting};
 use record::index_key;
 use shared::Shared;
 use stats::add;
+use transit::{HoldsValues, taken, with_room};
 
 pub use below::{Below, Leave, Leaving};
 pub use census::Census;
@@ -303,7 +305,7 @@ impl DiskTier {
     pub async fn find(&self, space: Space, key: &[u8]) -> Result<DiskFound, DiskError> {
         let sought: Box<[u8]> = key.into();
         let find = move |shared: &Shared| reader::find_short(shared, space, &sought);
-        match self.read(find).await? {
+        match self.read_value(find).await? {
             Lookup::Found(found) => Ok(found),
             // Boxed: few reads need the room, and all would have it.
             Lookup::Long(len) => Box::pin(self.find_long(space, key, len)).await,
@@ -369,6 +371,14 @@ impl DiskTier {
         read: impl FnOnce(&Shared) -> Result<T, DiskError> + Send + 'static,
     ) -> Result<T, DiskError> {
         self.ask(&self.handle.shared.reads, read).await
+    }
+
+    /// As [`DiskTier::read`], of what may be a value.
+    async fn read_value<T: HoldsValues + Send + 'static>(
+        &self,
+        read: impl FnOnce(&Shared) -> Result<T, DiskError> + Send + 'static,
+    ) -> Result<T, DiskError> {
+        self.read(with_room(read)).await.map(taken)
     }
 
     /// Has a thread of `waiting` answer a question.

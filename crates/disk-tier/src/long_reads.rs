@@ -15,6 +15,7 @@ use fonn_base::reactor::relayed;
 use super::error::DiskError;
 use super::reader::{self, Question};
 use super::stats::add;
+use super::transit::{taken, with_room};
 use super::{DiskFound, DiskTier, Shared, asked};
 
 /// Long reads that may wait, beside one for each namespace.
@@ -144,12 +145,15 @@ impl DiskTier {
     ) -> Result<DiskFound, DiskError> {
         let shared = &self.handle.shared;
         let key: Box<[u8]> = key.into();
-        let (question, answered) = asked(move |shared: &Shared| reader::find(shared, space, &key));
+        let (question, answered) = asked(with_room(move |shared: &Shared| {
+            reader::find(shared, space, &key)
+        }));
         shared
             .long_reads
             .push(space.namespace(), len, question)
             .inspect_err(|_| add(&shared.stats.reads_rejected, 1))?;
-        relayed(answered).await.unwrap_or(Err(DiskError::Closed))
+        let answer = relayed(answered).await.unwrap_or(Err(DiskError::Closed));
+        answer.map(taken)
     }
 }
 

@@ -114,7 +114,7 @@ impl DiskTier {
     pub async fn find_facts(&self, space: Space, key: &[u8]) -> Result<DiskProbed, DiskError> {
         let sought: Box<[u8]> = key.into();
         let probe = move |shared: &Shared| probe(shared, space, &sought);
-        match self.read(probe).await? {
+        match self.read_value(probe).await? {
             Lookup::Found(probed) => Ok(probed),
             Lookup::Long(len) => {
                 let found = Box::pin(self.find_long(space, key, len)).await?;

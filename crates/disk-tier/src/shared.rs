@@ -29,6 +29,7 @@ use super::reader::{READS_MAX, Waiting};
 use super::state::StoreState;
 use super::stats::{DiskStats, add};
 use super::throttle::Throttle;
+use super::transit::Transit;
 use super::walk::WALKS_MAX;
 use super::write::DiskObserver;
 use crate::levels::{IdleCpus, Level, LevelCodec, ThreadTimes};
@@ -59,6 +60,8 @@ pub(crate) struct Shared {
     pub(crate) queue: Queue,
     pub(crate) reads: Waiting,
     pub(crate) long_reads: LongReads,
+    /// Values that were read and are not taken yet.
+    pub(crate) transit: Arc<Transit>,
     pub(crate) walks: Waiting,
     pub(crate) stats: DiskStats,
     pub(crate) budget: AtomicU64,
@@ -143,6 +146,7 @@ impl Shared {
             reclaim: Reclaim::default(),
             throttle: Throttle::new(options.write_bytes_per_sec_max),
             queue: Queue::new(options.queue_bytes_max),
+            transit: Transit::new(options.queue_bytes_max),
             options,
             directory,
             observer,

@@ -10,6 +10,7 @@ use fonn_reapi::{Hasher, STEP_LEN};
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use hyper::StatusCode;
 use hyper::header::{ACCEPT_RANGES, CONTENT_RANGE, HeaderValue};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::{Long, digest_of};
@@ -169,8 +170,12 @@ impl<S: Store> Front<S> {
                 let chunk_len = part.chunk.len as usize;
                 let counted = front.count_unread(&reader, chunk_len, wait_max).await?;
                 let store = front.store().clone();
-                let look = front.look(store.get(scope, key.into()));
-                let found = reader.working(look).await?;
+                // A task of its own takes the chunk from the disk, also while the client reads
+                // nothing.
+                let looks = front.clone();
+                let look = async move { looks.look(store.get(scope, key.into())).await };
+                let mut look = JoinSet::from_iter([look]);
+                let found = reader.working(look.join_next()).await?.ok()??;
                 // A client may have sent the chunk as a blob of its own.
                 let value = match found.form {
                     Form::Packed => front.unpack(&front.parse_packed(&found.bytes)?).await,

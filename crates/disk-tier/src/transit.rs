@@ -1,0 +1,160 @@
+//! Values that were read and that their readers have not taken yet.
+//!
+//! A reader counts the memory of a value once it has it. Until then the value counts here. Threads
+//! begin no read while values have much memory, so a flood of reads takes no more than that and a
+//! value for each thread. Readers take what comes at once; a reader that is not polled holds others
+//! up for a bounded time.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::error::DiskError;
+use super::reader::Lookup;
+use super::{DiskFound, DiskProbed, Shared};
+
+/// A thread waits so long for readers at most. They take microseconds, unless something is wrong.
+const WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// What may hold values.
+pub(crate) trait HoldsValues {
+    /// Bytes of memory that the values take.
+    fn bytes(&self) -> usize;
+}
+
+impl HoldsValues for DiskFound {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Entry(entry) => {
+                let frame_len = entry.frame.as_ref().map_or(0, bytes::Bytes::len);
+                entry.value.len() + frame_len
+            }
+            Self::Absent | Self::Below(_) => 0,
+        }
+    }
+}
+
+impl HoldsValues for DiskProbed {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Facts(_) => 0,
+            Self::Found(found) => found.bytes(),
+        }
+    }
+}
+
+impl<T: HoldsValues> HoldsValues for Lookup<T> {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Found(found) => found.bytes(),
+            Self::Long(_) => 0,
+        }
+    }
+}
+
+/// The values under way to their readers.
+pub(crate) struct Transit {
+    bytes: Mutex<usize>,
+    bytes_max: usize,
+    left: Condvar,
+}
+
+impl Transit {
+    /// No thread begins a read while values have `bytes_max` bytes.
+    pub(crate) fn new(bytes_max: usize) -> Arc<Self> {
+        Arc::new(Self {
+            bytes: Mutex::new(0),
+            bytes_max,
+            left: Condvar::new(),
+        })
+    }
+
+    /// Waits until there is room for a value.
+    pub(crate) fn wait_for_room(&self) {
+        self.wait_until(|| Instant::now() + WAIT_MAX);
+    }
+
+    fn wait_until(&self, end: impl FnOnce() -> Instant) {
+        let mut bytes = self.bytes.lock();
+        if *bytes < self.bytes_max {
+            return;
+        }
+        let end = end();
+        while *bytes >= self.bytes_max && !self.left.wait_until(&mut bytes, end).timed_out() {}
+    }
+
+    /// Counts a value, until what is returned is dropped.
+    pub(crate) fn enter(self: &Arc<Self>, bytes: usize) -> Passage {
+        *self.bytes.lock() += bytes;
+        Passage {
+            transit: Arc::clone(self),
+            bytes,
+        }
+    }
+}
+
+/// Counts a value that is under way.
+pub(crate) struct Passage {
+    transit: Arc<Transit>,
+    bytes: usize,
+}
+
+impl Drop for Passage {
+    fn drop(&mut self) {
+        let mut bytes = self.transit.bytes.lock();
+        let was_full = *bytes >= self.transit.bytes_max;
+        *bytes -= self.bytes;
+        if was_full && *bytes < self.transit.bytes_max {
+            self.transit.left.notify_all();
+        }
+    }
+}
+
+/// A read of what may be a value, once there is room for it.
+pub(crate) fn with_room<T: HoldsValues>(
+    read: impl FnOnce(&Shared) -> Result<T, DiskError>,
+) -> impl FnOnce(&Shared) -> Result<(T, Passage), DiskError> {
+    move |shared| {
+        shared.transit.wait_for_room();
+        let found = read(shared)?;
+        let passage = shared.transit.enter(found.bytes());
+        Ok((found, passage))
+    }
+}
+
+/// The reader has it now.
+pub(crate) fn taken<T>((found, _): (T, Passage)) -> T {
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_read_waits_until_values_are_taken() {
+        let transit = Transit::new(10);
+        let first = transit.enter(9);
+        transit.wait_for_room();
+        let second = transit.enter(7);
+        let waits = {
+            let transit = Arc::clone(&transit);
+            let far = Instant::now() + Duration::from_secs(600);
+            thread::spawn(move || transit.wait_until(|| far))
+        };
+        drop(second);
+        waits.join().unwrap();
+        drop(first);
+        assert_eq!(*transit.bytes.lock(), 0);
+    }
+
+    #[test]
+    fn a_value_that_is_not_taken_stops_no_read_for_good() {
+        let transit = Transit::new(10);
+        let _forgotten = transit.enter(10);
+        transit.wait_until(Instant::now);
+    }
+}
