@@ -32,7 +32,7 @@ use tokio::time::{Instant, timeout};
 use self::admission::{Admitted, REVOKED};
 use crate::answer::Answer;
 use crate::life::{Active, Life, Times};
-use crate::metrics::{Figures, LostRead};
+use crate::metrics::{Figures, LostRead, Operation};
 use crate::outstanding::{Counted, Outstanding, Reader};
 use crate::payload::Payload;
 use crate::receive::{RequestBody, Terms};
@@ -252,6 +252,7 @@ impl<S: Store> Front<S> {
         let agent = request.headers().get(USER_AGENT);
         let routed = routed.map(|route| route.of_agent(agent.map_or(b"", HeaderValue::as_bytes)));
         let dialect = routed.as_ref().map_or(Dialect::Generic, |it| it.dialect);
+        let operation = Operation::of(request.method());
         let is_head = request.method() == hyper::Method::HEAD;
         let has_body = !request.body().is_end_stream();
         let call = Call { peer, life };
@@ -282,6 +283,7 @@ impl<S: Store> Front<S> {
             _ => answer.body.len(),
         };
         self.figures().answered(dialect, answer.status, sent_len);
+        self.figures().took(operation, begun.elapsed());
         complete(answer, counted, active)
     }
 

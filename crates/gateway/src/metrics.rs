@@ -1,10 +1,12 @@
 //! What the gateway counts.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
+use fonn_base::metrics::striped::Latency;
 use fonn_base::metrics::{Label as _, Snapshot};
 use fonn_proto::Failure;
-use hyper::StatusCode;
+use hyper::{Method, StatusCode};
 
 use crate::events::TurborepoEvent;
 use crate::exchange::ExchangeOutcome;
@@ -66,6 +68,26 @@ fonn_base::label! {
     }
 }
 
+fonn_base::label! {
+    /// What a request does.
+    pub(crate) enum Operation: "operation" {
+        /// It asks for a value, or whether there is one.
+        Read = "read",
+        /// It stores, removes or asks for a token.
+        Write = "write",
+    }
+}
+
+impl Operation {
+    /// What a request by this method does.
+    pub(crate) fn of(method: &Method) -> Self {
+        match method.is_safe() {
+            true => Self::Read,
+            false => Self::Write,
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct OfDialect {
     requests: [AtomicU64; STATUSES.len()],
@@ -77,6 +99,7 @@ struct OfDialect {
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
     dialects: [OfDialect; Dialect::ALL.len()],
+    latency: [Latency; Operation::ALL.len()],
     lost_reads: [AtomicU64; LostRead::ALL.len()],
     events: [AtomicU64; TurborepoEvent::ALL.len()],
     exchanges: [AtomicU64; ExchangeOutcome::ALL.len()],
@@ -87,6 +110,11 @@ pub(crate) struct Figures {
     pub(crate) accepted: AtomicU64,
     pub(crate) rejected: AtomicU64,
     pub(crate) stalled: AtomicU64,
+}
+
+/// A duration in nanoseconds.
+pub(crate) fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn add(cells: &[AtomicU64], index: usize, n: u64) {
@@ -101,6 +129,13 @@ impl Figures {
         if let Some(of) = self.dialects.get(dialect.index()) {
             add(&of.requests, status_index(status), 1);
             of.sent_bytes.fetch_add(sent as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts the time from the head of a request to the head of its response.
+    pub(crate) fn took(&self, operation: Operation, time: Duration) {
+        if let Some(of) = self.latency.get(operation.index()) {
+            of.record(nanos(time), 1);
         }
     }
 
@@ -157,6 +192,14 @@ impl Figures {
                 "Bytes of response bodies to build tools over HTTP.",
                 &[("dialect", name)],
                 get(&of.sent_bytes),
+            );
+        }
+        for (operation, latency) in Operation::ALL.iter().zip(&self.latency) {
+            snapshot.histogram(
+                "fonn_http_request_duration_seconds",
+                "Time from the head of a request over HTTP to the head of its response; a write has sent its value by then.",
+                &[("operation", operation.as_str())],
+                &latency.sum(),
             );
         }
         for (reason, count) in LostRead::ALL.iter().zip(&self.lost_reads) {

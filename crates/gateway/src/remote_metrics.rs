@@ -1,10 +1,14 @@
 //! What is counted of the Remote Execution API.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+use fonn_base::metrics::striped::Latency;
 use fonn_base::metrics::{Label as _, Snapshot};
 use fonn_reapi::Method;
 use fonn_reapi::status::Code;
+
+use crate::metrics::nanos;
 
 fonn_base::label! {
     /// What became of a lookup of an action result.
@@ -27,6 +31,7 @@ const CODES: usize = Code::ALL.len();
 #[derive(Debug, Default)]
 pub(crate) struct RemoteFigures {
     calls: [[AtomicU64; CODES]; METHODS],
+    latency: [Latency; METHODS],
     lookups: [AtomicU64; ResultLookup::ALL.len()],
     received_bytes: AtomicU64,
     sent_bytes: AtomicU64,
@@ -41,13 +46,16 @@ fn add(cell: Option<&AtomicU64>, n: usize) {
 }
 
 impl RemoteFigures {
-    /// Counts a call that was answered with `sent` bytes.
-    pub(crate) fn answered(&self, method: Option<Method>, code: Code, sent: usize) {
+    /// Counts a call that was answered with `sent` bytes after so much time.
+    pub(crate) fn answered(&self, method: Option<Method>, code: Code, sent: usize, time: Duration) {
         add(Some(&self.sent_bytes), sent);
         let method = Method::ALL.iter().position(|it| Some(*it) == method);
         let of = method.and_then(|index| self.calls.get(index));
         let code = Code::ALL.iter().position(|it| *it == code);
         add(of.zip(code).and_then(|(of, index)| of.get(index)), 1);
+        if let Some(latency) = method.and_then(|index| self.latency.get(index)) {
+            latency.record(nanos(time), 1);
+        }
     }
 
     /// Counts the bytes of blobs and results that arrived.
@@ -78,6 +86,14 @@ impl RemoteFigures {
                     get(count),
                 );
             }
+        }
+        for (method, latency) in Method::ALL.iter().zip(&self.latency) {
+            snapshot.histogram(
+                "fonn_reapi_request_duration_seconds",
+                "Time from a call of the Remote Execution API to the begin of its reply; uploads have come by then.",
+                &[("method", method.as_str())],
+                &latency.sum(),
+            );
         }
         for (outcome, count) in ResultLookup::ALL.iter().zip(&self.lookups) {
             snapshot.counter(

@@ -124,7 +124,8 @@ impl<S: Store> Front<S> {
         }
         drop(charged);
         let figures = &self.figures().remote;
-        figures.answered(method, reply.code(), reply.sent_len());
+        let (code, sent_len) = (reply.code(), reply.sent_len());
+        figures.answered(method, code, sent_len, begun.elapsed());
         reply.into_response(counted, active)
     }
 

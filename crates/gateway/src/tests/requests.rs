@@ -449,3 +449,24 @@ async fn a_write_may_ask_to_keep_what_is_there() {
     assert_eq!(put("\"other\"", b"third").await, 200);
     assert_eq!(site.store.value("key").unwrap(), "third");
 }
+
+#[tokio::test(start_paused = true)]
+async fn reads_and_writes_count_with_the_time_that_they_took() {
+    let site = Site::new();
+    site.store.set(Fault::Slow(Duration::from_millis(700)));
+    site.ask("PUT", "/key", &[], b"value").await;
+    for method in ["GET", "HEAD"] {
+        site.ask(method, "/key", &[], b"").await;
+    }
+    let metrics = Metrics::new();
+    site.front.register(&metrics);
+    let text = metrics.render().unwrap();
+    for line in [
+        "_count{operation=\"read\"} 2",
+        "_sum{operation=\"read\"} 1.4",
+        "_sum{operation=\"write\"} 0.7",
+    ] {
+        let line = format!("\nfonn_http_request_duration_seconds{line}\n");
+        assert!(text.contains(&line), "{line}: {text}");
+    }
+}

@@ -1,8 +1,8 @@
 // The node: how it was started, its settings, what it uses, and every figure it publishes.
 
 import { h, section, setShown, Table } from "../dom.js";
-import { bytes, count, duration, exact, instant } from "../format.js";
-import { NOW_MS, type Actions, type Panel, type View } from "../view.js";
+import { bytes, count, duration, exact, instant, latency } from "../format.js";
+import { LATELY_MS, NOW_MS, type Actions, type Panel, type View } from "../view.js";
 import { Facts } from "./facts.js";
 import { Settings } from "./settings.js";
 
@@ -42,6 +42,10 @@ export class NodePanel implements Panel {
       ["Data directory", status?.disk?.directory || "none"],
       ["Connections", `${exact(figures.now("fonn_connections"))} of ${exact(figures.now("fonn_connections_limit"))}`],
       ["Connections over HTTP", exact(figures.now("fonn_http_connections"))],
+      [
+        "99 of 100 reads over HTTP take",
+        latency(figures.quantile(0.99, "fonn_http_request_duration_seconds", { operation: "read" }, LATELY_MS)),
+      ],
       ["Resident memory", bytes(figures.now("process_resident_memory_bytes"))],
       ["Processor", cores === null ? "—" : `${cores.toFixed(2)} cores`],
       ["Open files", count(figures.now("process_open_fds"))],
