@@ -40,6 +40,7 @@ use crate::route::{self, Dialect, Route, RouteError};
 use crate::server::wide_places;
 use crate::store::Store;
 use crate::tool::Tool;
+use crate::turns::Turns;
 use crate::uploads::Uploads;
 use crate::usage::{ToolUse, Use};
 
@@ -102,9 +103,9 @@ struct Inner<S: Store> {
     wide_windows: Semaphore,
     exchanges: Arc<Semaphore>,
     /// Blobs that are split or spliced.
-    reworks: Semaphore,
+    reworks: Turns,
     /// Long trees that are looked into.
-    trees: Semaphore,
+    trees: Turns,
     /// Lists of chunks that are looked at.
     lists: Semaphore,
     /// Long messages that are read or written by threads of their own.
@@ -176,8 +177,8 @@ impl<S: Store> Front<S> {
             operations: Arc::new(Semaphore::new(OPERATIONS_MAX)),
             probes: Semaphore::new(PROBES_MAX),
             exchanges: Arc::new(Semaphore::new(exchange::EXCHANGES_MAX)),
-            reworks: Semaphore::new(remote::REWORKS_MAX),
-            trees: Semaphore::new(remote::TREES_MAX),
+            reworks: Turns::new(remote::REWORKS_MAX),
+            trees: Turns::new(remote::TREES_MAX),
             lists: Semaphore::new(long::LISTS_MAX),
             messages: Arc::new(Semaphore::new(aside::MESSAGES_MAX)),
             uploads: Uploads::default(),
@@ -225,7 +226,7 @@ impl<S: Store> Front<S> {
     }
 
     /// Turns of calls that hash a blob.
-    pub(crate) fn reworks(&self) -> &Semaphore {
+    pub(crate) fn reworks(&self) -> &Turns {
         &self.0.reworks
     }
 

@@ -44,6 +44,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 mod tool;
+mod turns;
 mod unbroken;
 mod uploads;
 mod usage;

@@ -30,7 +30,7 @@ use hyper::{Request, Version};
 use prost::Message;
 use ring::digest::{SHA256, digest};
 
-use super::fake::{Fake, Fault, VALUE_LEN_MAX, front};
+use super::fake::{Fake, Fault, VALUE_LEN_MAX, all_turns, front};
 use crate::handler::{Front, Peer};
 use crate::life::{Life, Times};
 use crate::long::LONG_LEN_MAX;

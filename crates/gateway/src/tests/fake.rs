@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 use crate::handler::{Front, Options, Peer};
 use crate::life::{Life, Times};
 use crate::store::{Charge, Form, Found, Probed, PutMode, PutOutcome, Store};
+use crate::turns::Turn;
 
 /// Longest value of the fake.
 pub const VALUE_LEN_MAX: usize = 1 << 20;
@@ -312,6 +313,12 @@ pub fn guarded(users: Arc<Authenticator>) -> (Fake, Front<Fake>) {
     let store = Fake::with_tuning(Tuning::default());
     let front = Front::new(store.clone(), security, options(Times::default()));
     (store, front)
+}
+
+/// All turns of calls that hash a blob.
+pub async fn all_turns(front: &Front<Fake>) -> [Turn<'_>; 2] {
+    let take = || front.reworks().take(Space::default(), Duration::ZERO);
+    [take().await.unwrap(), take().await.unwrap()]
 }
 
 /// A response that was read to its end.

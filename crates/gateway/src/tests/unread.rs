@@ -18,7 +18,7 @@ use hyper::{Request, Version};
 use ring::digest::{SHA256, digest};
 use tokio::time::{sleep, timeout};
 
-use super::fake::{MEMORY_LEN, Site, VALUE_LEN_MAX, ask};
+use super::fake::{MEMORY_LEN, Site, VALUE_LEN_MAX, all_turns, ask};
 use crate::actions::hex;
 use crate::handler::Peer;
 use crate::life::{Life, Times};
@@ -203,7 +203,7 @@ async fn a_blob_that_is_split_is_not_read_before_its_turn() {
     site.insert(&format!("cas/{}", sha256(&blob)), blob, Form::Value);
     let path = "build.bazel.remote.execution.v2.ContentAddressableStorage/SplitBlob";
     let life = new_life();
-    let turns = site.front.reworks().try_acquire_many(2).unwrap();
+    let turns = all_turns(&site.front).await;
     let split = site.front.answer(call(path, request), PEER, &life);
     let mut split = Box::pin(split);
     assert!(timeout(STEP, &mut split).await.is_err());

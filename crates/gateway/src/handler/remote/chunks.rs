@@ -10,8 +10,6 @@ use fonn_reapi::messages::{
 use fonn_reapi::status::{Code, Refusal};
 use fonn_reapi::{Digest, DigestFunction, Hasher, Instance};
 use futures_util::stream::StreamExt as _;
-use tokio::sync::SemaphorePermit;
-use tokio::time::timeout;
 
 use super::inbound::Inbound;
 use super::reply::Reply;
@@ -21,6 +19,7 @@ use crate::handler::packed::Unpacking;
 use crate::long::{CHUNK_LEN_MAX, Chunk, Manifest};
 use crate::receive::RequestBody;
 use crate::store::{Form, Store};
+use crate::turns::Turn;
 
 /// Blobs that are split or spliced at once. A short call makes the server hash gigabytes, so others
 /// have to keep their turn.
@@ -45,10 +44,10 @@ fn check(digest: &Digest) -> Result<(), Refusal> {
 
 impl<S: Store> Caller<'_, S> {
     /// Waits for the turn of a call that hashes a blob.
-    async fn turn(&self) -> Result<SemaphorePermit<'_>, Refusal> {
-        let turn = timeout(REWORK_WAIT_MAX, self.front.reworks().acquire()).await;
+    async fn turn(&self) -> Result<Turn<'_>, Refusal> {
+        let turn = self.front.reworks().take(self.scope.space, REWORK_WAIT_MAX);
         let busy = || Refusal::new(Code::Unavailable, "other blobs are being cut: try again");
-        turn.map_err(|_| busy())?.map_err(|_| busy())
+        turn.await.ok_or_else(busy)
     }
 
     /// The chunks of a blob. Those of a blob that is stored whole are made blobs by the call; to a

@@ -5,7 +5,6 @@ use fonn_proto::Failure;
 use fonn_reapi::messages::{GetActionResultRequest, UpdateActionResultRequest};
 use fonn_reapi::status::Refusal;
 use fonn_reapi::{Digest, Hasher, Instance, ReapiError, References, inlined};
-use tokio::time::timeout;
 
 use super::inbound::Inbound;
 use super::reply::Reply;
@@ -138,9 +137,10 @@ impl<S: Store> Caller<'_, S> {
             }
             let mut _turn = None;
             if digest.len() > SHORT_TREE_LEN {
-                match timeout(BLOB_DEADLINE, self.front.0.trees.acquire()).await {
-                    Ok(Ok(turn)) => _turn = Some(turn),
-                    _ => return false,
+                let trees = &self.front.0.trees;
+                _turn = trees.take(self.scope.space, BLOB_DEADLINE).await;
+                if _turn.is_none() {
+                    return false;
                 }
             }
             let len = usize::try_from(digest.len()).unwrap_or(usize::MAX);

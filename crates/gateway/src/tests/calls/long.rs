@@ -145,7 +145,7 @@ async fn a_call_that_hashes_a_blob_waits_for_its_turn() {
         .await
         .unwrap();
     let chunks = site.split(&digest_of(&blob)).await.unwrap();
-    let others = site.front.reworks().acquire_many(2).await.unwrap();
+    let others = all_turns(&site.front).await;
     assert_eq!(site.split(&digest_of(&blob)).await, Err(UNAVAILABLE));
     let first = &chunks[..1];
     let spliced = site.splice(&digest_of(b"other"), first).await;

@@ -141,7 +141,7 @@ async fn a_compressed_blob_is_cut_in_its_turn_and_charged() {
     let (digest, stream) = (digest_of(&blob), zstd(&blob));
     site.upload_packed(&blob, &stream).await.unwrap();
     let charged_max = &site.store.0.charged_max;
-    let others = site.front.reworks().acquire_many(2).await.unwrap();
+    let others = all_turns(&site.front).await;
     charged_max.store(0, Ordering::SeqCst);
     assert_eq!(site.split(&digest).await, Err(UNAVAILABLE));
     assert_eq!(charged_max.load(Ordering::SeqCst), 0);
