@@ -26,6 +26,7 @@ mod exchange;
 #[doc(hidden)]
 pub mod fuzzing;
 mod handler;
+mod leftover;
 mod life;
 mod long;
 mod metrics;

@@ -20,7 +20,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 const STRANGER_REQUESTS_MAX: u32 = 128;
 
 /// What is read and thrown away from a connection that is being closed.
-const LINGER_LEN_MAX: usize = 64 << 20;
+pub(crate) const LINGER_LEN_MAX: usize = 64 << 20;
 
 /// Times of a connection. The defaults are what node and router run with; tests shorten them.
 #[derive(Clone, Debug)]

@@ -27,6 +27,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use crate::handler::{Front, Peer};
+use crate::leftover::Leftover;
 use crate::life::{Life, Watch};
 use crate::store::Store;
 
@@ -375,10 +376,16 @@ async fn serve_http<S: Store + Unpin>(
     };
     let watch = Watch::new(first, stream, Arc::clone(&life), is_http2);
     let io = TokioIo::new(watch);
+    // Over HTTP/1 the connection lingers as a whole.
+    let linger = match is_http2 {
+        true => front.options().times.linger,
+        false => Duration::ZERO,
+    };
     let service = {
         let (front, life) = (front.clone(), Arc::clone(&life));
         service_fn(move |request: Request<Incoming>| {
             let (front, life) = (front.clone(), Arc::clone(&life));
+            let request = request.map(|body| Leftover::new(body, linger));
             // hyper keeps room for a future while the connection is idle: here that of a pointer
             // instead of 9 KB.
             Box::pin(async move { Ok::<_, Infallible>(front.answer(request, peer, &life).await) })

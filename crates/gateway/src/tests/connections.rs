@@ -339,10 +339,52 @@ const HTTP2_BEGIN: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x0
 /// GET /a over http in HPACK (RFC 7541), for a host that is `127.0.0.1`.
 const HTTP2_GET: &[u8] = b"\x82\x86\x04\x02/a\x01\x09127.0.0.1";
 
+/// A PUT of the same with a `content-encoding` that is refused.
+const HTTP2_PUT: &[u8] = b"\x02\x03PUT\x86\x04\x02/a\x01\x09127.0.0.1\x0f\x0b\x04gzip";
+
+/// A frame in a stream, of a kind and with flags.
+fn frame((kind, flags): (u8, u8), stream: u8, payload: &[u8]) -> Vec<u8> {
+    let len = payload.len() as u8;
+    [&[0, 0, len, kind, flags, 0, 0, 0, stream], payload].concat()
+}
+
 /// A frame of HEADERS in stream 1, with these flags.
 fn headers(flags: u8) -> Vec<u8> {
-    let len = HTTP2_GET.len() as u8;
-    [&[0, 0, len, 1, flags, 0, 0, 0, 1], HTTP2_GET].concat()
+    frame((1, flags), 1, HTTP2_GET)
+}
+
+/// Stream, kind and flags of the next frame.
+fn next_frame(stream: &mut TcpStream) -> io::Result<(u8, u8, u8)> {
+    let mut head = [0; 9];
+    stream.read_exact(&mut head)?;
+    let [high, mid, low, kind, flags, _, _, _, in_stream] = head;
+    let len = u32::from_be_bytes([0, high, mid, low]);
+    io::copy(&mut stream.take(len.into()), &mut io::sink())?;
+    Ok((in_stream, kind, flags))
+}
+
+#[test]
+fn what_follows_a_refusal_over_http2_is_taken_before_the_stream_ends() -> io::Result<()> {
+    let site = Site::start(Times {
+        linger: Duration::from_secs(3600),
+        ..Times::default()
+    });
+    let mut stream = site.connect();
+    stream.write_all(HTTP2_BEGIN)?;
+    stream.write_all(&frame((1, 4), 1, HTTP2_PUT))?;
+    stream.write_all(&frame((0, 0), 1, b"some"))?;
+    // The head of the answer, and its text, which ends it.
+    while next_frame(&mut stream)? != (1, 0, 1) {}
+    stream.write_all(&frame((0, 1), 1, b"more"))?;
+    stream.write_all(&frame((1, 5), 3, HTTP2_GET))?;
+    // The answer to the next request comes, and no RST_STREAM before it.
+    loop {
+        match next_frame(&mut stream)? {
+            (1, 3, _) => panic!("the stream was reset"),
+            (3, 1, _) => return Ok(()),
+            _ => {}
+        }
+    }
 }
 
 #[test]
