@@ -109,7 +109,7 @@ struct Inner<S: Store> {
     /// Lists of chunks that are looked at.
     lists: Semaphore,
     /// Long messages that are read or written by threads of their own.
-    messages: Arc<Semaphore>,
+    messages: Turns,
     uploads: Uploads,
     verifier: Arc<Verifier>,
     probation: Strangers<Arc<Life>>,
@@ -180,7 +180,7 @@ impl<S: Store> Front<S> {
             reworks: Turns::new(remote::REWORKS_MAX),
             trees: Turns::new(remote::TREES_MAX),
             lists: Semaphore::new(long::LISTS_MAX),
-            messages: Arc::new(Semaphore::new(aside::MESSAGES_MAX)),
+            messages: Turns::new(aside::MESSAGES_MAX),
             uploads: Uploads::default(),
             verifier: Arc::default(),
         }))

@@ -9,22 +9,22 @@ use std::time::Duration;
 
 use fonn_proto::Space;
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 /// The queue.
 #[derive(Debug)]
 pub(crate) struct Turns {
     at_once: usize,
-    all: Semaphore,
+    all: Arc<Semaphore>,
     /// The calls of each namespace that has any.
     lines: Mutex<HashMap<u32, Arc<Semaphore>>>,
 }
 
 /// A call may work until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Turn<'t> {
-    _of_all: SemaphorePermit<'t>,
+pub(crate) struct Turn {
+    _of_all: OwnedSemaphorePermit,
     _of_namespace: OwnedSemaphorePermit,
 }
 
@@ -33,7 +33,7 @@ impl Turns {
     pub(crate) fn new(at_once: usize) -> Self {
         Self {
             at_once,
-            all: Semaphore::new(at_once),
+            all: Arc::new(Semaphore::new(at_once)),
             lines: Mutex::default(),
         }
     }
@@ -42,11 +42,11 @@ impl Turns {
     ///
     /// # Cancel safety
     /// Cancelled, the call loses its place.
-    pub(crate) async fn take(&self, space: Space, wait_max: Duration) -> Option<Turn<'_>> {
+    pub(crate) async fn take(&self, space: Space, wait_max: Duration) -> Option<Turn> {
         let line = self.line(space.namespace());
         let turn = timeout(wait_max, async {
             let of_namespace = line.acquire_owned().await.ok()?;
-            let of_all = self.all.acquire().await.ok()?;
+            let of_all = Arc::clone(&self.all).acquire_owned().await.ok()?;
             Some(Turn {
                 _of_all: of_all,
                 _of_namespace: of_namespace,

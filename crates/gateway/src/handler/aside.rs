@@ -3,11 +3,10 @@
 //! A reactor looks at its sockets between tasks, and not after each. Tasks of a tenth of a second
 //! each would make the other connections wait for seconds.
 
-use std::sync::Arc;
 use std::time::Duration;
 
+use fonn_proto::Space;
 use tokio::task::spawn_blocking;
-use tokio::time::timeout;
 
 use super::Front;
 use crate::store::Store;
@@ -23,20 +22,20 @@ pub(super) const MESSAGES_MAX: usize = 2;
 const TURN_WAIT_MAX: Duration = Duration::from_secs(10);
 
 impl<S: Store> Front<S> {
-    /// Does work on a message of `len` bytes; `None` if its turn does not come.
+    /// Does work on a message of `len` bytes in `space`; `None` if its turn does not come.
     ///
     /// # Cancel safety
     /// Work that has begun goes on, and keeps what it owns until its end.
     pub(crate) async fn aside<T: Send + 'static>(
         &self,
+        space: Space,
         len: usize,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
         if len < LONG_LEN_MIN {
             return Some(work());
         }
-        let turn = Arc::clone(&self.0.messages).acquire_owned();
-        let turn = timeout(TURN_WAIT_MAX, turn).await.ok()?.ok()?;
+        let turn = self.0.messages.take(space, TURN_WAIT_MAX).await?;
         let working = spawn_blocking(move || {
             let done = work();
             drop(turn);

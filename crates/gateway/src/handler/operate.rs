@@ -242,7 +242,7 @@ impl<S: Store> Front<S> {
         }
         if becomes_json(headers, route, &value) {
             let result = value.clone();
-            let json = self.aside(value.len(), move || result_to_json(&result));
+            let json = self.aside(scope.space, value.len(), move || result_to_json(&result));
             match reader.working(json).await {
                 Some(Some(json)) => return Answer::json(StatusCode::OK, json),
                 // A value that is no action result is served as it is.

@@ -124,7 +124,9 @@ impl<S: Store> Front<S> {
         let value = match is_json {
             true => {
                 let text = received.value.clone();
-                let result = self.aside(len, move || result_of_json(&text)).await;
+                let result = self
+                    .aside(scope.space, len, move || result_of_json(&text))
+                    .await;
                 match result {
                     Some(Some(result)) if result.is_empty() => Bytes::from_static(EMPTY_RESULT),
                     Some(Some(result)) => result,

@@ -316,7 +316,7 @@ pub fn guarded(users: Arc<Authenticator>) -> (Fake, Front<Fake>) {
 }
 
 /// All turns of calls that hash a blob.
-pub async fn all_turns(front: &Front<Fake>) -> [Turn<'_>; 2] {
+pub async fn all_turns(front: &Front<Fake>) -> [Turn; 2] {
     let take = || front.reworks().take(Space::default(), Duration::ZERO);
     [take().await.unwrap(), take().await.unwrap()]
 }

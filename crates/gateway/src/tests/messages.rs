@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
+use fonn_proto::Space;
 use futures_util::FutureExt as _;
 use parking_lot::Mutex;
 
@@ -17,7 +18,7 @@ async fn a_reactor_goes_on_beside_work_on_a_long_message() {
     let site = Site::new();
     let (tell, told) = sync_channel(1);
     let work = move || told.recv_timeout(PATIENCE).ok();
-    let work = site.front.aside(1 << 20, work);
+    let work = site.front.aside(Space::default(), 1 << 20, work);
     let other = async { tell.send(7).unwrap() };
     let (done, ()) = tokio::join!(work, other);
     assert_eq!(done, Some(Some(7)));
@@ -31,7 +32,7 @@ async fn work_on_long_messages_keeps_its_turn_when_its_request_has_gone() {
     let closed = gate.lock();
     for _ in 0..3 {
         let (begin, gate) = (begin.clone(), Arc::clone(&gate));
-        let work = site.front.aside(1 << 20, move || {
+        let work = site.front.aside(Space::default(), 1 << 20, move || {
             begin.send(()).unwrap();
             drop(gate.lock());
         });
@@ -43,6 +44,9 @@ async fn work_on_long_messages_keeps_its_turn_when_its_request_has_gone() {
     }
     assert!(begun.try_recv().is_err());
     drop(closed);
-    assert_eq!(site.front.aside(1 << 20, || 7).await, Some(7));
+    assert_eq!(
+        site.front.aside(Space::default(), 1 << 20, || 7).await,
+        Some(7)
+    );
     assert!(begun.try_recv().is_err());
 }

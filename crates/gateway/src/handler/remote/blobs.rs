@@ -139,7 +139,7 @@ impl<S: Store> Caller<'_, S> {
             let directory = self.blob(&instance, &digest).await;
             let directory = directory.ok_or_else(Refusal::missing)?;
             let (message, mut known) = (directory.clone(), references);
-            let extended = self.front.aside(directory_len, move || {
+            let extended = self.front.aside(self.scope.space, directory_len, move || {
                 let extended = known.extend(referrer, &message);
                 extended.map(|()| known)
             });

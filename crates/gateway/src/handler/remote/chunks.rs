@@ -44,7 +44,7 @@ fn check(digest: &Digest) -> Result<(), Refusal> {
 
 impl<S: Store> Caller<'_, S> {
     /// Waits for the turn of a call that hashes a blob.
-    async fn turn(&self) -> Result<Turn<'_>, Refusal> {
+    async fn turn(&self) -> Result<Turn, Refusal> {
         let turn = self.front.reworks().take(self.scope.space, REWORK_WAIT_MAX);
         let busy = || Refusal::new(Code::Unavailable, "other blobs are being cut: try again");
         turn.await.ok_or_else(busy)

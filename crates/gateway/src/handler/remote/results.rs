@@ -84,7 +84,7 @@ impl<S: Store> Caller<'_, S> {
         let mut is_result = true;
         if result.len() > SHORT_RESULT_LEN {
             let message = result.clone();
-            let checked = self.front.aside(result.len(), move || {
+            let checked = self.front.aside(self.scope.space, result.len(), move || {
                 References::of_result(&message, function).is_ok()
             });
             match checked.await {
@@ -96,7 +96,7 @@ impl<S: Store> Caller<'_, S> {
             return Some(false);
         }
         let message = result.clone();
-        let references = self.front.aside(result.len(), move || {
+        let references = self.front.aside(self.scope.space, result.len(), move || {
             References::of_result(&message, function)
         });
         let Some(references) = references.await else {
@@ -152,7 +152,7 @@ impl<S: Store> Caller<'_, S> {
             let Some(message) = self.blob(instance, &digest).await else {
                 return false;
             };
-            let extended = self.front.aside(len, move || {
+            let extended = self.front.aside(self.scope.space, len, move || {
                 let extended = references.extend(referrer, &message);
                 extended.map(|()| references)
             });
@@ -176,7 +176,7 @@ impl<S: Store> Caller<'_, S> {
         let action = Digest::of_action(request.action_digest.as_ref(), function);
         let action = action.map_err(Refusal::invalid)?;
         let message = request.action_result.clone();
-        let checked = self.front.aside(message.len(), move || {
+        let checked = self.front.aside(self.scope.space, message.len(), move || {
             References::of_result(&message, function).map(drop)
         });
         let checked = checked.await.ok_or_else(|| failed(Failure::Busy))?;
