@@ -6,7 +6,8 @@
 //! up for a bounded time.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
@@ -55,8 +56,10 @@ impl<T: HoldsValues> HoldsValues for Lookup<T> {
 
 /// The values under way to their readers.
 pub(crate) struct Transit {
-    bytes: Mutex<usize>,
+    bytes: AtomicUsize,
     bytes_max: usize,
+    /// Held while a thread looks whether it has to wait, and when there is room again.
+    looks: Mutex<()>,
     left: Condvar,
 }
 
@@ -64,29 +67,29 @@ impl Transit {
     /// No thread begins a read while values have `bytes_max` bytes.
     pub(crate) fn new(bytes_max: usize) -> Arc<Self> {
         Arc::new(Self {
-            bytes: Mutex::new(0),
+            bytes: AtomicUsize::new(0),
             bytes_max,
+            looks: Mutex::new(()),
             left: Condvar::new(),
         })
     }
 
-    /// Waits until there is room for a value.
-    pub(crate) fn wait_for_room(&self) {
-        self.wait_until(|| Instant::now() + WAIT_MAX);
+    fn is_full(&self) -> bool {
+        self.bytes.load(Ordering::SeqCst) >= self.bytes_max
     }
 
-    fn wait_until(&self, end: impl FnOnce() -> Instant) {
-        let mut bytes = self.bytes.lock();
-        if *bytes < self.bytes_max {
-            return;
+    /// Waits until there is room for a value, but no longer than `wait_max`.
+    fn wait_for_room(&self, wait_max: Duration) {
+        if self.is_full() {
+            let mut looks = self.looks.lock();
+            let is_full = |_: &mut ()| self.is_full();
+            self.left.wait_while_for(&mut looks, is_full, wait_max);
         }
-        let end = end();
-        while *bytes >= self.bytes_max && !self.left.wait_until(&mut bytes, end).timed_out() {}
     }
 
     /// Counts a value, until what is returned is dropped.
-    pub(crate) fn enter(self: &Arc<Self>, bytes: usize) -> Passage {
-        *self.bytes.lock() += bytes;
+    fn enter(self: &Arc<Self>, bytes: usize) -> Passage {
+        self.bytes.fetch_add(bytes, Ordering::SeqCst);
         Passage {
             transit: Arc::clone(self),
             bytes,
@@ -102,11 +105,13 @@ pub(crate) struct Passage {
 
 impl Drop for Passage {
     fn drop(&mut self) {
-        let mut bytes = self.transit.bytes.lock();
-        let was_full = *bytes >= self.transit.bytes_max;
-        *bytes -= self.bytes;
-        if was_full && *bytes < self.transit.bytes_max {
-            self.transit.left.notify_all();
+        let transit = &self.transit;
+        let before = transit.bytes.fetch_sub(self.bytes, Ordering::SeqCst);
+        let is_room = before - self.bytes < transit.bytes_max;
+        if before >= transit.bytes_max && is_room {
+            // A thread that has looked sleeps by now.
+            drop(transit.looks.lock());
+            transit.left.notify_all();
         }
     }
 }
@@ -116,7 +121,7 @@ pub(crate) fn with_room<T: HoldsValues>(
     read: impl FnOnce(&Shared) -> Result<T, DiskError>,
 ) -> impl FnOnce(&Shared) -> Result<(T, Passage), DiskError> {
     move |shared| {
-        shared.transit.wait_for_room();
+        shared.transit.wait_for_room(WAIT_MAX);
         let found = read(shared)?;
         let passage = shared.transit.enter(found.bytes());
         Ok((found, passage))
@@ -134,27 +139,28 @@ mod tests {
 
     use super::*;
 
+    const FAR: Duration = Duration::from_secs(600);
+
     #[test]
     fn a_read_waits_until_values_are_taken() {
         let transit = Transit::new(10);
         let first = transit.enter(9);
-        transit.wait_for_room();
+        transit.wait_for_room(FAR);
         let second = transit.enter(7);
         let waits = {
             let transit = Arc::clone(&transit);
-            let far = Instant::now() + Duration::from_secs(600);
-            thread::spawn(move || transit.wait_until(|| far))
+            thread::spawn(move || transit.wait_for_room(FAR))
         };
         drop(second);
         waits.join().unwrap();
         drop(first);
-        assert_eq!(*transit.bytes.lock(), 0);
+        assert_eq!(transit.bytes.load(Ordering::SeqCst), 0);
     }
 
     #[test]
     fn a_value_that_is_not_taken_stops_no_read_for_good() {
         let transit = Transit::new(10);
         let _forgotten = transit.enter(10);
-        transit.wait_until(Instant::now);
+        transit.wait_for_room(Duration::ZERO);
     }
 }
