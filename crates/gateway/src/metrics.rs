@@ -112,11 +112,6 @@ pub(crate) struct Figures {
     pub(crate) stalled: AtomicU64,
 }
 
-/// A duration in nanoseconds.
-pub(crate) fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
 fn add(cells: &[AtomicU64], index: usize, n: u64) {
     if let Some(cell) = cells.get(index) {
         cell.fetch_add(n, Ordering::Relaxed);
@@ -135,7 +130,7 @@ impl Figures {
     /// Counts the time from the head of a request to the head of its response.
     pub(crate) fn took(&self, operation: Operation, time: Duration) {
         if let Some(of) = self.latency.get(operation.index()) {
-            of.record(nanos(time), 1);
+            of.took(time);
         }
     }
 

@@ -8,8 +8,6 @@ use fonn_base::metrics::{Label as _, Snapshot};
 use fonn_reapi::Method;
 use fonn_reapi::status::Code;
 
-use crate::metrics::nanos;
-
 fonn_base::label! {
     /// What became of a lookup of an action result.
     pub(crate) enum ResultLookup: "outcome" {
@@ -54,7 +52,7 @@ impl RemoteFigures {
         let code = Code::ALL.iter().position(|it| *it == code);
         add(of.zip(code).and_then(|(of, index)| of.get(index)), 1);
         if let Some(latency) = method.and_then(|index| self.latency.get(index)) {
-            latency.record(nanos(time), 1);
+            latency.took(time);
         }
     }
 

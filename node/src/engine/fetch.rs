@@ -140,8 +140,7 @@ impl Engine {
         let mut reading = None;
         let (entry, from) = match found {
             Ok(DiskFound::Entry(entry)) => {
-                let nanos = start.elapsed().as_nanos() as u64;
-                self.disk_get_latency.record(nanos, 1);
+                self.disk_get_latency.took(start.elapsed());
                 (Some(entry), From::Disk)
             }
             Ok(DiskFound::Absent) => (None, From::Disk),

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use super::cells::{HistogramSum, LocalHistogram};
 
@@ -104,6 +105,11 @@ impl Latency {
         } else {
             histogram.record_many_ns(nanos, count);
         }
+    }
+
+    /// Records one event that took so long.
+    pub fn took(&self, time: Duration) {
+        self.record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), 1);
     }
 
     /// What was recorded since the start.
