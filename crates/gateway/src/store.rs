@@ -80,8 +80,8 @@ pub trait Charge: Send {
 
 /// Entries by key. Clones are the same store.
 ///
-/// The futures of operations on entries are not cancel safe: the gateway runs each to its end, also
-/// when its client has gone.
+/// A read ([`Store::get`], [`Store::probe`]) may be dropped at any time, and ends with its client.
+/// A change is not cancel safe: the gateway runs each to its end, also when its client has gone.
 pub trait Store: Clone + Send + Sync + 'static {
     /// Memory for a request that is arriving.
     type Charge<'s>: Charge;

@@ -1,7 +1,7 @@
-//! An operation that runs to its end, also after its caller has dropped it.
+//! A change that runs to its end, also after its caller has dropped it.
 //!
 //! HTTP servers drop the future of a request whose client has gone, and a deadline drops what it
-//! waited for. The operations of a store are not made for that, so what is left of one is spawned
+//! waited for. The changes of a store are not made for that, so what is left of one is spawned
 //! instead. Their number is bounded by the permit that each holds, their time by the deadlines of
 //! the store.
 

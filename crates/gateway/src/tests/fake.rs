@@ -13,7 +13,7 @@ use fonn_auth::{Authenticator, Security, Source};
 use fonn_proto::{Failure, Space, Version};
 use fonn_server::{Event, Scope, Tuning};
 use http_body::Body;
-use http_body_util::BodyExt as _;
+use http_body_util::{BodyExt as _, Full};
 use hyper::{HeaderMap, Request, StatusCode};
 use parking_lot::Mutex;
 
@@ -295,6 +295,18 @@ impl Site {
     }
 }
 
+pub const PEER: Peer = Peer {
+    address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+    is_encrypted: false,
+};
+
+/// Less than a body may stand still.
+pub const STEP: Duration = Duration::from_millis(600);
+
+pub fn get(path: &str) -> Request<Full<Bytes>> {
+    Request::get(path).body(Full::default()).unwrap()
+}
+
 /// A front without users.
 pub fn front(store: &Fake) -> Front<Fake> {
     Front::new(
@@ -335,11 +347,7 @@ where
     B: Body<Data: Send> + Unpin + Send,
 {
     let life = Life::new(Times::default(), Source::of(None), false);
-    let peer = Peer {
-        address: IpAddr::V4(Ipv4Addr::LOCALHOST),
-        is_encrypted: false,
-    };
-    let response = front.answer(request, peer, &life).await;
+    let response = front.answer(request, PEER, &life).await;
     let (head, body) = response.into_parts();
     let body = body.collect().await.unwrap().to_bytes().to_vec();
     Reply {

@@ -3,7 +3,6 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use bytes::Bytes;
 use fonn_auth::Source;
@@ -16,22 +15,9 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::{Request, Version};
 use tokio::time::timeout;
 
-use super::fake::{Fault, Site, VALUE_LEN_MAX, ask};
-use crate::handler::Peer;
+use super::fake::{Fault, PEER, STEP, Site, VALUE_LEN_MAX, ask, get};
 use crate::life::{Life, Times};
 use crate::store::Form;
-
-const PEER: Peer = Peer {
-    address: IpAddr::V4(Ipv4Addr::LOCALHOST),
-    is_encrypted: false,
-};
-
-/// Less than a body may stand still.
-const STEP: Duration = Duration::from_millis(600);
-
-fn get(path: &str) -> Request<Full<Bytes>> {
-    Request::get(path).body(Full::default()).unwrap()
-}
 
 fn insert(site: &Site, key: &'static str, len: usize) {
     let key = (Space::default(), Bytes::from(key));

@@ -1,9 +1,7 @@
 //! Responses that clients read slowly while others wait for room.
 
-use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use bytes::Bytes;
 use fonn_auth::Source;
@@ -18,24 +16,11 @@ use hyper::{Request, Version};
 use ring::digest::{SHA256, digest};
 use tokio::time::{sleep, timeout};
 
-use super::fake::{MEMORY_LEN, Site, VALUE_LEN_MAX, all_turns, ask};
+use super::fake::{MEMORY_LEN, PEER, STEP, Site, VALUE_LEN_MAX, all_turns, ask, get};
 use crate::actions::hex;
-use crate::handler::Peer;
 use crate::life::{Life, Times};
 use crate::long::{Chunk, Manifest};
 use crate::store::Form;
-
-const PEER: Peer = Peer {
-    address: IpAddr::V4(Ipv4Addr::LOCALHOST),
-    is_encrypted: false,
-};
-
-/// Less than a body may stand still.
-const STEP: Duration = Duration::from_millis(600);
-
-fn get(path: &str) -> Request<Full<Bytes>> {
-    Request::get(path).body(Full::default()).unwrap()
-}
 
 fn call(method: &str, message: Bytes) -> Request<Full<Bytes>> {
     let request = Request::post(format!("/{method}"))
