@@ -4,7 +4,8 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 
 use super::probe::damage_end_of;
 use super::*;
-use crate::long_reads;
+use crate::transit::{taken, with_room};
+use crate::{long_reads, reader};
 
 const LONG_LEN: usize = 2 << 20;
 
@@ -79,4 +80,23 @@ async fn long_reads_that_wait_end_when_the_tier_is_closed() {
     assert!(matches!(read.await.unwrap(), Err(DiskError::Closed)));
     drop(held);
     rig.close();
+}
+
+#[tokio::test]
+async fn a_value_counts_from_its_read_until_it_is_taken() {
+    let rig = Rig::new();
+    let value = noise(1, LONG_LEN);
+    rig.put(b"key", 1, value.clone()).await;
+    let transit = &rig.shared().transit;
+    let read = with_room(|shared: &Shared| reader::find(shared, SPACE, b"key"));
+    let answer = read(rig.shared()).unwrap();
+    assert_eq!(transit.bytes(), LONG_LEN);
+    let DiskFound::Entry(entry) = taken(answer) else {
+        panic!("it is there");
+    };
+    assert!(entry.value == value);
+    assert_eq!(transit.bytes(), 0);
+    // Reads by the queues end so too.
+    assert!(rig.get(b"key").await.is_some());
+    assert_eq!(transit.bytes(), 0);
 }
