@@ -1,6 +1,7 @@
 //! One connection: reads, has requests executed in order, sends the replies of each batch at once.
 
 mod ahead;
+mod company;
 mod execution;
 mod later;
 mod receive;
@@ -249,6 +250,7 @@ impl<'c, S: Service> Driver<'c, S> {
             if parsed.consumed > 0 {
                 arrival = Arrival::default();
             }
+            self.gather().await;
             self.send(None).await?;
             if parsed.close {
                 self.linger().await;

@@ -7,70 +7,59 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::future::poll_fn;
-use std::task::Poll;
 
 use fonn_proto::Space;
 use fonn_proto::session::{Dialect, KeysAhead};
 use smallvec::SmallVec;
 
 use super::Driver;
+use super::company::{Company, let_others_join};
 use crate::service::Service;
 
 /// Requests of a chunk that are looked at ahead, and how many are worth it on their own.
 pub(super) const AHEAD_MAX: usize = 16;
-const AHEAD_MIN: usize = 4;
+pub(super) const AHEAD_MIN: usize = 4;
 
 /// Lookups of several connections that are announced together. Long replies to these pass through
 /// the processor's cache before the last one is looked up.
 const TOGETHER_MAX: usize = 8;
 
-/// Requests that go on at once after a connection was alone in its turn.
-const ALONE_SKIPS: usize = 8;
-
 type Lookups = SmallVec<[u64; AHEAD_MAX]>;
 
 /// What the connections of a reactor are about to look up, in the order in which they go on.
 struct Turn {
+    company: Company,
     waiting: VecDeque<u64>,
     /// Lookups that were announced and not made.
     announced: usize,
-    /// Connections that joined the turn, and those of them that did not go on yet.
-    joined: usize,
-    present: usize,
-    skips: usize,
 }
 
 thread_local! {
-    static TURN: RefCell<Turn> = const {
-        RefCell::new(Turn {
-            waiting: VecDeque::new(),
-            announced: 0,
-            joined: 0,
-            present: 0,
-            skips: 0,
-        })
-    };
+    static TURN: RefCell<Turn> = const { RefCell::new(Turn::new()) };
 }
 
 impl Turn {
-    /// Whether the next request goes on at once, since its connection is most likely alone.
-    fn skips(&mut self) -> bool {
-        let skips = self.skips > 0;
-        self.skips -= usize::from(skips);
-        skips
+    const fn new() -> Self {
+        Self {
+            company: Company::new(),
+            waiting: VecDeque::new(),
+            announced: 0,
+        }
     }
 
-    fn join(&mut self, lookups: &[u64]) {
-        self.waiting.extend(lookups);
-        self.joined += 1;
-        self.present += 1;
+    /// Whether the connection with these lookups is to wait for others before it goes on.
+    fn join(&mut self, lookups: &[u64]) -> bool {
+        let joins = self.company.join();
+        if joins {
+            self.waiting.extend(lookups);
+        }
+        joins
     }
 
     /// What to announce before the connection whose turn it is makes its lookups.
     fn due(&mut self, lookups: usize) -> Lookups {
         let mut due = Lookups::new();
-        if self.announced < lookups && self.joined > 1 {
+        if self.announced < lookups && self.company.is_shared() {
             due.extend(self.waiting.drain(..self.waiting.len().min(TOGETHER_MAX)));
             self.announced += due.len();
         }
@@ -79,12 +68,8 @@ impl Turn {
     }
 
     fn leave(&mut self) {
-        self.present = self.present.saturating_sub(1);
-        if self.present == 0 {
-            if self.joined == 1 {
-                self.skips = ALONE_SKIPS;
-            }
-            (self.joined, self.announced) = (0, 0);
+        if self.company.leave() {
+            self.announced = 0;
             self.waiting.clear();
         }
     }
@@ -93,33 +78,11 @@ impl Turn {
 /// The presence of a connection in a turn. It ends if the connection is dropped meanwhile too.
 struct Presence;
 
-impl Presence {
-    fn new(lookups: &[u64]) -> Self {
-        TURN.with_borrow_mut(|turn| turn.join(lookups));
-        Self
-    }
-}
-
 impl Drop for Presence {
     fn drop(&mut self) {
         // A thread that ends drops its connections at any time.
         let _ = TURN.try_with(|turn| turn.borrow_mut().leave());
     }
-}
-
-/// Lets the tasks run that the kernel woke together with the caller. Unlike the function of `tokio`
-/// it does not ask the kernel for others.
-async fn let_others_join() {
-    let mut is_over = false;
-    poll_fn(|context| {
-        if is_over {
-            return Poll::Ready(());
-        }
-        is_over = true;
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }
 
 impl<S: Service> Driver<'_, S> {
@@ -152,10 +115,10 @@ impl<S: Service> Driver<'_, S> {
         if lookups.is_empty() {
             return 0;
         }
-        if lookups.len() >= AHEAD_MIN || TURN.with_borrow_mut(Turn::skips) {
+        if lookups.len() >= AHEAD_MIN || !TURN.with_borrow_mut(|turn| turn.join(&lookups)) {
             service.expect(&lookups);
         } else {
-            let _presence = Presence::new(&lookups);
+            let _presence = Presence;
             let_others_join().await;
             let due = TURN.with_borrow_mut(|turn| turn.due(lookups.len()));
             if !due.is_empty() {
@@ -170,19 +133,9 @@ impl<S: Service> Driver<'_, S> {
 mod tests {
     use super::*;
 
-    fn turn() -> Turn {
-        Turn {
-            waiting: VecDeque::new(),
-            announced: 0,
-            joined: 0,
-            present: 0,
-            skips: 0,
-        }
-    }
-
     #[test]
     fn lookups_of_a_turn_are_announced_in_groups_and_each_once() {
-        let mut turn = turn();
+        let mut turn = Turn::new();
         for at in 0..20 {
             turn.join(&[at]);
         }
@@ -197,22 +150,12 @@ mod tests {
             turn.leave();
         }
         assert_eq!(announced, (0..20).collect::<Vec<_>>());
-        assert!(turn.present == 0 && turn.announced == 0 && !turn.skips());
-    }
-
-    #[test]
-    fn a_connection_alone_does_not_wait_for_others_for_a_while() {
-        let mut turn = turn();
-        turn.join(&[1, 2]);
-        assert!(turn.due(2).is_empty());
-        turn.leave();
-        let skips = std::iter::from_fn(|| turn.skips().then_some(())).count();
-        assert_eq!(skips, ALONE_SKIPS);
+        assert_eq!((turn.waiting.len(), turn.announced), (0, 0));
     }
 
     #[test]
     fn a_connection_that_is_dropped_shifts_no_later_turn() {
-        let mut turn = turn();
+        let mut turn = Turn::new();
         turn.join(&[1]);
         turn.join(&[2]);
         turn.join(&[3]);

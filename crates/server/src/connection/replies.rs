@@ -1,6 +1,7 @@
 //! The sending side of a connection: waits for the writes that replies promise, words the failures,
 //! and sends.
 
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
@@ -11,6 +12,8 @@ use fonn_proto::request::{LateReply, Reply};
 use fonn_proto::{Failure, Out};
 use tokio::time::timeout;
 
+use super::ahead::AHEAD_MIN;
+use super::company::{Company, let_others_join};
 use super::later::Queue;
 use super::{Current, Driver, TURN_MAX, stalled};
 use crate::memory::UnsentGuard;
@@ -22,6 +25,25 @@ const SEND_LEN: usize = 256 * 1024;
 
 /// As `SEND_LEN`, at the end of a turn, and while much is unsent on other connections.
 pub(super) const CROWDED_SEND_LEN: usize = 16 * 1024;
+
+/// Replies of a pipelined chunk that wait for those of other connections are no longer than this.
+/// Longer ones would leave the processor's cache meanwhile.
+const GATHERED_LEN_MAX: usize = 4 * 1024;
+
+thread_local! {
+    /// The connections of a reactor that are about to send.
+    static SENDERS: RefCell<Company> = const { RefCell::new(Company::new()) };
+}
+
+/// The presence of a connection among the senders. It ends if the connection is dropped too.
+struct Sender;
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        // A thread that ends drops its connections at any time.
+        let _ = SENDERS.try_with(|senders| senders.borrow_mut().leave());
+    }
+}
 
 /// How often it is noted when a connection was last used, which is told in seconds.
 const TOUCH_INTERVAL: Duration = Duration::from_secs(1);
@@ -120,6 +142,18 @@ impl<'c, S: Service> Driver<'c, S> {
             self.current.acks_before = 0;
         }
         self.write_out_beside(queue).await
+    }
+
+    /// Lets the other connections that the kernel woke compose their replies first, if these are
+    /// the short replies to many requests. A client of several connections sleeps when it has
+    /// read what there is, and to wake it costs the server more than a small batch of requests.
+    pub(super) async fn gather(&self) {
+        let is_batch = self.batch.requests >= AHEAD_MIN as u64;
+        let is_short = (1..=GATHERED_LEN_MAX).contains(&self.out.len());
+        if is_batch && is_short && SENDERS.with_borrow_mut(Company::join) {
+            let _sender = Sender;
+            let_others_join().await;
+        }
     }
 
     /// Waits for the writes of the batch, then sends its replies. `queue` is what is in flight.
