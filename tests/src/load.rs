@@ -64,19 +64,31 @@ fn run_with_pool(options: &LoadOptions, pool: &ValuePool) -> Result<Report> {
     Ok(measured(options, pool, Phase::Measure)?.1)
 }
 
+/// What had been used at one moment.
+struct Moment {
+    at: Instant,
+    client: Usage,
+    server: Option<Usage>,
+}
+
+impl Moment {
+    fn now(options: &LoadOptions) -> Result<Self> {
+        Ok(Self {
+            client: Usage::of(std::process::id())?,
+            server: options.server_pid.map(Usage::of).transpose()?,
+            at: Instant::now(),
+        })
+    }
+}
+
 /// Runs one phase, and says what it did and what it cost.
 fn measured(options: &LoadOptions, pool: &ValuePool, phase: Phase) -> Result<(Tally, Report)> {
     let workers = connect(options, pool, phase)?;
-    let server_before = options.server_pid.map(Usage::of).transpose()?;
-    let client_before = Usage::of(std::process::id())?;
-    let started = Instant::now();
-    let tally = run_workers(workers)?;
-    let elapsed = started.elapsed();
-    let client = Usage::of(std::process::id())?
-        .cpu
-        .saturating_sub(client_before.cpu);
-    let server_after = options.server_pid.map(Usage::of).transpose()?;
-    let server = server_before.zip(server_after);
+    let (before, tally) = run_workers(workers, options, phase)?;
+    let after = Moment::now(options)?;
+    let elapsed = after.at.saturating_duration_since(before.at);
+    let client = after.client.cpu.saturating_sub(before.client.cpu);
+    let server = before.server.zip(after.server);
     let report = Report::new(options, &tally, elapsed, client, server);
     Ok((tally, report))
 }
@@ -91,12 +103,23 @@ fn connect<'run>(
         .collect()
 }
 
-fn run_workers(workers: Vec<Worker<'_>>) -> Result<Tally> {
+/// Runs the workers to their end. Returns what had been used when the warm-up was over, and what
+/// the workers did since.
+fn run_workers(
+    workers: Vec<Worker<'_>>,
+    options: &LoadOptions,
+    phase: Phase,
+) -> Result<(Moment, Tally)> {
+    let mut before = Moment::now(options)?;
     let tallies = std::thread::scope(|scope| {
         let handles: Vec<_> = workers
             .into_iter()
             .map(|worker| scope.spawn(|| worker.run()))
             .collect();
+        if phase == Phase::Measure && !options.warm_up.is_zero() {
+            std::thread::sleep(options.warm_up);
+            before = Moment::now(options)?;
+        }
         handles
             .into_iter()
             .map(|handle| {
@@ -110,5 +133,5 @@ fn run_workers(workers: Vec<Worker<'_>>) -> Result<Tally> {
     for tally in tallies {
         total.merge(tally);
     }
-    Ok(total)
+    Ok((before, total))
 }

@@ -1,9 +1,11 @@
-//! What a process has used, from its own accounting in `/proc`.
+//! What a process has used, from the kernel's accounting.
 
 use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use nix::time::ClockId;
+use nix::unistd::Pid;
 use serde::Serialize;
 
 /// Processor time and memory of a process at one moment.
@@ -16,18 +18,13 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Reads `/proc/PID/stat` (fields 14 and 15, clock ticks) and `statm` (field 2, pages).
+    /// What the process has used so far.
     ///
     /// # Errors
-    /// When the process is gone or the files are not readable.
+    /// When the process is gone, or `/proc` is not readable.
     pub fn of(pid: u32) -> Result<Self> {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat"))
-            .with_context(|| format!("reading the accounting of process {pid}"))?;
-        let ticks = parse_ticks(&stat).context("unknown format of /proc/PID/stat")?;
-        let per_second = rustix::param::clock_ticks_per_second();
-        let cpu = Duration::from_nanos(ticks.saturating_mul(1_000_000_000) / per_second);
         Ok(Self {
-            cpu,
+            cpu: processor_time(pid)?,
             rss_bytes: rss_bytes(pid)?,
         })
     }
@@ -61,13 +58,16 @@ pub fn thread_times(pid: u32) -> Result<Vec<(String, Duration)>> {
     Ok(times)
 }
 
-/// Processor time of the living threads of a process, to the nanosecond: the sum of
-/// [`thread_times`].
+/// Processor time of a process to the nanosecond: user plus system time of all its threads, living
+/// and dead, by its clock (`clock_getcpuclockid(3)`).
 ///
 /// # Errors
-/// As [`thread_times`].
+/// When the process is gone.
 pub fn processor_time(pid: u32) -> Result<Duration> {
-    Ok(thread_times(pid)?.into_iter().map(|(_, time)| time).sum())
+    let gone = || format!("asking for the processor time of process {pid}");
+    let id = i32::try_from(pid).with_context(gone)?;
+    let clock = ClockId::pid_cpu_clock_id(Pid::from_raw(id)).with_context(gone)?;
+    Ok(clock.now().with_context(gone)?.into())
 }
 
 /// Resident set of a process in bytes.
@@ -134,24 +134,9 @@ pub fn disk_bytes(dir: &std::path::Path) -> Result<u64> {
     Ok(total)
 }
 
-fn parse_ticks(stat: &str) -> Option<u64> {
-    // The command name (field 2) is in parentheses and may hold spaces and parentheses.
-    let (_, fields) = stat.rsplit_once(") ")?;
-    let mut fields = fields.split(' ').skip(11);
-    let user: u64 = fields.next()?.parse().ok()?;
-    let system: u64 = fields.next()?.parse().ok()?;
-    Some(user + system)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ticks_are_found_behind_an_odd_command_name() {
-        let stat = "7 (a) b (c) S 1 7 7 0 -1 4194304 100 0 0 0 250 50 0 0 20 0 1 0 5 6 7";
-        assert_eq!(parse_ticks(stat), Some(300));
-    }
 
     #[test]
     fn this_process_uses_memory_and_time() {
@@ -160,10 +145,18 @@ mod tests {
         let allocated = allocated_bytes(std::process::id()).unwrap();
         assert!(allocated > 10_000 && allocated < rss_bytes(std::process::id()).unwrap());
         assert!(rss_peak_bytes(std::process::id()).unwrap() >= before.rss_bytes);
-        let mut sum = 0_u64;
-        while Usage::of(std::process::id()).unwrap().cpu == before.cpu {
-            sum = (0..100_000).fold(sum, |sum, next| crate::rng::mix(sum ^ next));
-        }
+    }
+
+    #[test]
+    fn the_time_of_threads_that_have_ended_counts() {
+        let burn = || {
+            let used = || rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+            while used().tv_sec == 0 && used().tv_nsec < 30_000_000 {}
+        };
+        let before = processor_time(std::process::id()).unwrap();
+        std::thread::spawn(burn).join().unwrap();
+        let used = processor_time(std::process::id()).unwrap() - before;
+        assert!(used >= Duration::from_millis(30), "{used:?}");
     }
 
     #[test]

@@ -128,6 +128,7 @@ impl Arguments {
             hit_ratio: self.hit_ratio,
             distribution: self.distribution,
             verify: self.verify,
+            warm_up: Duration::ZERO,
             duration,
             operations: self.operations,
             no_fill: self.no_fill,

@@ -168,7 +168,9 @@ pub struct LoadOptions {
     pub distribution: KeyDistribution,
     /// Comparison of returned values.
     pub verify: Verify,
-    /// How long the measured phase lasts when `operations` is not given.
+    /// How long the measured phase runs before anything counts. Wrong bytes and refusals do.
+    pub warm_up: Duration,
+    /// How long the measured phase lasts after that when `operations` is not given.
     pub duration: Duration,
     /// Number of operations of the measured phase.
     pub operations: Option<u64>,
@@ -203,6 +205,7 @@ impl LoadOptions {
             hit_ratio: 1.0,
             distribution: KeyDistribution::Uniform,
             verify: Verify::All,
+            warm_up: Duration::ZERO,
             duration: Duration::from_secs(5),
             operations: None,
             no_fill: false,

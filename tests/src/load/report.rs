@@ -59,6 +59,12 @@ impl Tally {
         self.latencies.saturating_record(latency.as_nanos() as u64);
     }
 
+    /// Forgets what was done, but not what went wrong.
+    pub(super) fn begin(&mut self) {
+        (self.gets, self.sets, self.hits, self.value_bytes) = (0, 0, 0, 0);
+        self.latencies.reset();
+    }
+
     /// Keeps the first problem.
     pub fn note(&mut self, problem: impl FnOnce() -> String) {
         if self.first_problem.is_none() {

@@ -55,9 +55,12 @@ impl<'run> Worker<'run> {
 
     /// Runs the workload to its end.
     pub(super) fn run(mut self) -> Result<Tally> {
-        let timed = self.shared.workload.phase() == Phase::Measure
-            && self.shared.options.operations.is_none();
-        let deadline = timed.then(|| Instant::now() + self.shared.options.duration);
+        let options = self.shared.options;
+        let is_fill = self.shared.workload.phase() == Phase::Fill;
+        let begin = Instant::now() + options.warm_up;
+        let mut is_warming_up = !is_fill && !options.warm_up.is_zero();
+        let is_timed = !is_fill && options.operations.is_none();
+        let deadline = is_timed.then(|| begin + options.duration);
         let mut active = 0_usize;
         for connection in &mut self.connections {
             connection.start_batch(&mut self.shared)?;
@@ -73,7 +76,12 @@ impl<'run> Worker<'run> {
                 !events.is_empty(),
                 "the server has sent nothing for {SILENCE_MAX:?}"
             );
-            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            let now = Instant::now();
+            if is_warming_up && now >= begin {
+                is_warming_up = false;
+                self.shared.tally.begin();
+            }
+            if deadline.is_some_and(|deadline| now >= deadline) {
                 self.shared.workload.stop();
             }
             for event in &events {
