@@ -43,15 +43,15 @@ enum Command {
     /// Gets and sets per processor second of the server.
     Speed {
         /// Length of one measurement in seconds.
-        #[arg(long, default_value_t = 2.0)]
+        #[arg(long, default_value_t = 0.1)]
         seconds: f64,
-        /// Measurements of each contender.
-        #[arg(long, default_value_t = 3)]
+        /// Measurements of each contender, in turn; medians count.
+        #[arg(long, default_value_t = 15)]
         rounds: usize,
         /// Only kinds of work whose name contains this, for example `SET 100 B`.
         #[arg(long)]
         only: Option<String>,
-        /// A look in less than three minutes: one short round over 16 connections.
+        /// A look in less than three minutes: a few rounds over 16 connections.
         #[arg(long)]
         quick: bool,
         /// Directory of speed.csv and speed.svg.

@@ -7,7 +7,7 @@
 
 #![allow(clippy::print_stderr, reason = "progress of a run of minutes")]
 
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::thread;
@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow};
 use tempfile::TempDir;
 
+use super::spread::Spread;
 use crate::node::{FonnNode, NodeOptions};
 use crate::peers::BazelRemote;
 use crate::usage::Usage;
@@ -162,7 +163,7 @@ impl Server {
         loop {
             thread::sleep(QUIET);
             let cpu = Usage::of(pid)?.cpu;
-            // What a process does for its clocks is less than a tick.
+            // What a process does for its clocks is less.
             if cpu.saturating_sub(last) <= Duration::from_millis(10)
                 || begun.elapsed() > QUIET_LIMIT
             {
@@ -213,7 +214,10 @@ pub(super) fn measure<T>(
     let beside_uncompressed = own.median / uncompressed.median;
     writeln!(
         table,
-        "| {cell} | {zstd} | {uncompressed} | {own} | {beside_zstd:.2} | {beside_uncompressed:.2} | {BAR} |",
+        "| {cell} | {} | {} | {} | {beside_zstd:.2} | {beside_uncompressed:.2} | {BAR} |",
+        shown(zstd),
+        shown(uncompressed),
+        shown(own),
     )?;
     Ok(beside_zstd.min(beside_uncompressed))
 }
@@ -224,37 +228,13 @@ pub(super) const TABLE: &str = "\
 |---|---|---|---|---|---|---|
 ";
 
-/// Median, least and greatest of some figures.
-struct Spread {
-    median: f64,
-    least: f64,
-    greatest: f64,
-}
-
-impl Spread {
-    fn of(mut figures: Vec<f64>) -> Self {
-        figures.sort_by(f64::total_cmp);
-        let at = |index: usize| figures.get(index).copied().unwrap_or(f64::NAN);
-        Self {
-            median: at(figures.len() / 2),
-            least: at(0),
-            greatest: at(figures.len().saturating_sub(1)),
-        }
-    }
-}
-
-impl fmt::Display for Spread {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            median,
-            least,
-            greatest,
-        } = self;
-        // Of long values there are few in a second.
-        let digits = usize::from(*median < 100.0);
-        write!(
-            f,
-            "{median:.digits$} ({least:.digits$}–{greatest:.digits$})"
-        )
-    }
+/// The median with the quartiles. Of long values there are few in a second.
+fn shown(figures: Spread) -> String {
+    let Spread {
+        median,
+        lower,
+        upper,
+    } = figures;
+    let digits = usize::from(median < 100.0);
+    format!("{median:.digits$} ({lower:.digits$}–{upper:.digits$})")
 }

@@ -21,7 +21,6 @@ use self::table::Row;
 use super::placed::{allowed, first_two, keep_awake, only, place};
 use super::{Programs, Running, Server, parse_seconds};
 use crate::load::{self, LoadOptions, Protocol, Sizes};
-use crate::usage::processor_time;
 
 /// Numbers of connections.
 const CONNECTIONS: [usize; 3] = [1, 16, 64];
@@ -33,21 +32,21 @@ const FILL_PIPELINE: NonZeroUsize = NonZeroUsize::MIN.saturating_add(15);
 const SETS_PER_KEY: u64 = 8;
 
 /// Both generators work for so long before a measurement.
-const WARM_UP: Duration = Duration::from_millis(100);
+const WARM_UP: Duration = Duration::from_millis(30);
 
 /// How long and how often to measure.
 #[derive(Clone, Debug, Args)]
 pub struct GeneratorsOptions {
     /// Length of one measurement in seconds.
-    #[arg(long = "seconds", value_parser = parse_seconds, default_value = "1")]
+    #[arg(long = "seconds", value_parser = parse_seconds, default_value = "0.1")]
     pub duration: Duration,
-    /// Measurements by each generator of each server; medians count.
-    #[arg(long, default_value_t = 3)]
+    /// Measurements by each generator of each server, in turn; medians count.
+    #[arg(long, default_value_t = 25)]
     pub rounds: usize,
     /// Only kinds of work whose name contains this, for example `SET 100 B`.
     #[arg(long)]
     pub only: Option<String>,
-    /// A look in less than three minutes: one short round over 16 connections.
+    /// A look in less than three minutes: a few rounds over 16 connections.
     #[arg(long)]
     pub quick: bool,
 }
@@ -143,8 +142,7 @@ pub fn compare_generators(programs: &Programs, options: &GeneratorsOptions) -> R
     let mut options = options.clone();
     let mut connections = CONNECTIONS.as_slice();
     if options.quick {
-        options.rounds = 1;
-        options.duration = options.duration.min(Duration::from_millis(300));
+        options.rounds = options.rounds.min(5);
         connections = &CONNECTIONS[1..2];
     }
     let processors = allowed()?;
@@ -200,41 +198,32 @@ fn measure_work(
             keys: family.generator.keys(&work, *connections),
         };
         let mut row = Row::new(&cell, family);
-        for round in 0..options.rounds.max(1) {
+        let mut sides = Vec::new();
+        for (kind, running) in &servers {
+            family.generator.clear(running)?;
+            fill(running, family, &cell)?;
+            let driver = family
+                .generator
+                .start((*kind, running), family.protocol, &cell);
+            sides.push((running, driver.with_context(|| family.generator.name())?));
+        }
+        for _ in 0..options.rounds.max(1) {
             let (mut own, mut other) = ([0.0; 2], [0.0; 2]);
-            for (at, (kind, running)) in servers.iter().enumerate() {
+            for (at, (running, driver)) in sides.iter_mut().enumerate() {
                 own[at] = by_our_generator(running, family, &cell, options.duration)?;
-                let drive = family.generator.drive(
-                    (*kind, running),
-                    family.protocol,
-                    &cell,
-                    options.duration,
-                );
-                other[at] = drive.with_context(|| family.generator.name())?;
-                eprintln!(
-                    "{}, {connections} connections, {:?}, round {round}, {kind:?}: \
-                     {:.1}k by fonn-load, {:.1}k by {}",
-                    work.name,
-                    family.protocol,
-                    own[at] / 1e3,
-                    other[at] / 1e3,
-                    family.generator.name(),
-                );
+                let found = driver.measure(options.duration);
+                other[at] = found.with_context(|| family.generator.name())?;
             }
             row.push(own, other);
         }
+        eprintln!("{row}");
         rows.push(row);
     }
     Ok(rows)
 }
 
-/// Operations of one second of the server's processor time, driven by our load generator.
-fn by_our_generator(
-    running: &Running,
-    family: &Family,
-    cell: &Cell,
-    duration: Duration,
-) -> Result<f64> {
+/// The requests of our generator for a cell, without a fill.
+fn load_options(running: &Running, family: &Family, cell: &Cell) -> LoadOptions {
     let at_least_one = |count| NonZeroUsize::new(count).unwrap_or(NonZeroUsize::MIN);
     let mut options = LoadOptions::new(running.target(), family.protocol);
     options.value_size = Sizes::fixed(cell.work.value_len);
@@ -244,26 +233,41 @@ fn by_our_generator(
         Operation::Set => 0.0,
     };
     options.connections = at_least_one(cell.connections);
+    options.pipeline = at_least_one(cell.work.pipeline);
+    options.no_fill = true;
+    options
+}
+
+/// Sets the keys of our generator.
+fn fill(running: &Running, family: &Family, cell: &Cell) -> Result<()> {
+    let mut options = load_options(running, family, cell);
     options.pipeline = FILL_PIPELINE;
-    options.fill_only = true;
+    (options.no_fill, options.fill_only) = (false, true);
     load::run(&options).context("setting all keys")?;
-    (options.fill_only, options.no_fill) = (false, true);
     if cell.work.operation == Operation::Get && family.generator.fills_at_random() {
-        let get_ratio = std::mem::replace(&mut options.get_ratio, 0.0);
+        (options.no_fill, options.fill_only) = (true, false);
+        options.get_ratio = 0.0;
         options.operations = Some(cell.keys * SETS_PER_KEY);
         load::run(&options).context("overwriting keys at random")?;
-        (options.get_ratio, options.operations) = (get_ratio, None);
     }
-    options.pipeline = at_least_one(cell.work.pipeline);
-    options.duration = WARM_UP;
-    load::run(&options).context("warming up")?;
+    Ok(())
+}
+
+/// Operations of one second of the server's processor time, driven by our load generator.
+fn by_our_generator(
+    running: &Running,
+    family: &Family,
+    cell: &Cell,
+    duration: Duration,
+) -> Result<f64> {
+    let mut options = load_options(running, family, cell);
+    options.server_pid = Some(running.pid()?);
+    options.warm_up = WARM_UP;
     options.duration = duration;
-    let before = processor_time(running.pid()?)?;
     let report = load::run(&options)?;
-    let cpu = processor_time(running.pid()?)?.saturating_sub(before);
     ensure!(
         report.is_clean() && report.unexpected_misses == 0,
         "{report}"
     );
-    Ok(report.operations as f64 / cpu.as_secs_f64().max(1e-6))
+    Ok(report.operations_per_server_cpu_second.unwrap_or_default())
 }

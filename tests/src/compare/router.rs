@@ -28,9 +28,11 @@ use crate::node::{FonnNode, NodeOptions};
 use crate::peers::Peer;
 use crate::process::find_program;
 use crate::router::FonnRouter;
-use crate::usage::processor_time;
 
 const SERVERS: usize = 3;
+
+/// How long the connections of a measurement are used before it begins.
+const WARM_UP: Duration = Duration::from_millis(30);
 
 /// What to measure.
 #[derive(Clone, Debug, Args)]
@@ -57,10 +59,10 @@ pub struct RouterOptions {
     #[arg(long, default_value_t = NonZeroUsize::MIN)]
     pub pipeline: NonZeroUsize,
     /// Length of one measurement in seconds.
-    #[arg(long = "seconds", value_parser = parse_seconds, default_value = "1")]
+    #[arg(long = "seconds", value_parser = parse_seconds, default_value = "0.15")]
     pub duration: Duration,
-    /// Measurements of each in each place; medians count.
-    #[arg(long, default_value_t = 5)]
+    /// Measurements of each in each place, in turn; medians count.
+    #[arg(long, default_value_t = 15)]
     pub rounds: usize,
 }
 
@@ -229,22 +231,22 @@ fn measure_in(
         }
     };
     world.place(places, everywhere)?;
+    let paths = world.paths()?.into_iter().zip(PATHS).enumerate();
+    let paths: Vec<_> = paths
+        .filter(|(_, (_, name))| names.contains(name))
+        .collect();
+    let failed = |name| format!("{} through {name}", requests.name());
+    for (_, (path, name)) in &paths {
+        fill(path.clone(), options, requests).with_context(|| failed(name))?;
+    }
     let mut rounds: [Vec<Figures>; PATHS.len()] = Default::default();
-    for round in 0..options.rounds.max(1) {
-        for ((path, rounds), name) in world.paths()?.into_iter().zip(&mut rounds).zip(PATHS) {
-            if !names.contains(&name) {
-                continue;
-            }
-            let figures = measure(path, options, requests)
-                .with_context(|| format!("{} through {name}", requests.name()))?;
-            eprintln!(
-                "{}, {}, round {round}, {name}: {figures:?}",
-                requests.name(),
-                places.name
-            );
-            rounds.push(figures);
+    for _ in 0..options.rounds.max(1) {
+        for (at, (path, name)) in &paths {
+            let figures = measure(path.clone(), options, requests).with_context(|| failed(name))?;
+            rounds[*at].push(figures);
         }
     }
+    eprintln!("{}, {}", requests.name(), places.name);
     Ok(rounds)
 }
 
@@ -316,11 +318,11 @@ impl World {
     }
 }
 
-fn measure(
+fn load_options(
     (target, pid): (Target, u32),
     options: &RouterOptions,
     requests: Requests,
-) -> Result<Figures> {
+) -> LoadOptions {
     let mut load = LoadOptions::new(target, Protocol::Text);
     load.connections = options.connections;
     load.pipeline = options.pipeline;
@@ -328,21 +330,30 @@ fn measure(
     load.value_size = Sizes::fixed(requests.value_len);
     load.get_ratio = requests.get_ratio;
     load.verify = Verify::Sample;
-    load.fill_only = true;
-    load::run(&load)?;
-    (load.fill_only, load.no_fill) = (false, true);
+    load.no_fill = true;
+    load.warm_up = WARM_UP;
     load.duration = options.duration;
-    let before = processor_time(pid)?;
-    let report = load::run(&load)?;
-    let cpu = processor_time(pid)?.saturating_sub(before);
+    load.server_pid = Some(pid);
+    load
+}
+
+fn fill(path: (Target, u32), options: &RouterOptions, requests: Requests) -> Result<()> {
+    let mut load = load_options(path, options, requests);
+    (load.no_fill, load.fill_only) = (false, true);
+    load::run(&load).map(drop)
+}
+
+fn measure(path: (Target, u32), options: &RouterOptions, requests: Requests) -> Result<Figures> {
+    let report = load::run(&load_options(path, options, requests))?;
     ensure!(
         report.is_clean() && report.unexpected_misses == 0,
         "{report}"
     );
+    let cpu_seconds = report.server_cpu_seconds.unwrap_or_default();
     Ok(Figures {
         p50_us: report.latency.p50_us,
         operations_per_second: report.operations_per_second,
-        cpu_us: cpu.as_secs_f64() * 1e6 / (report.operations as f64).max(1.0),
+        cpu_us: cpu_seconds * 1e6 / (report.operations as f64).max(1.0),
     })
 }
 

@@ -25,8 +25,13 @@ use super::placed::{allowed, first_two, only, place};
 use super::{CONTENDERS, Programs, Running, Server};
 use crate::load::{self, LoadOptions, Protocol, Report, Sizes, Target, Verify};
 
-/// How long the warm-up of a server lasts, as a share of a measurement.
-const WARM_UP: f64 = 0.5;
+/// How long each protocol of a server is used before its first measurement.
+const FIRST_USE: Duration = Duration::from_millis(150);
+/// How often the servers are started anew. Where their values lie in memory changes a cell by up to
+/// a tenth.
+const LIVES: usize = 3;
+/// How long the connections of a measurement are used before it begins.
+const WARM_UP: Duration = Duration::from_millis(20);
 
 /// How long and how often to measure.
 #[derive(Clone, Debug)]
@@ -37,7 +42,7 @@ pub struct SpeedOptions {
     pub rounds: usize,
     /// Only kinds of work whose name contains this.
     pub only: Option<String>,
-    /// One round of short measurements over 16 connections, for a look in less than three minutes.
+    /// A few rounds over 16 connections, for a look in less than three minutes.
     pub quick: bool,
     /// Where `speed.csv` and `speed.svg` go; a run of some kinds of work writes neither.
     pub out_dir: PathBuf,
@@ -51,8 +56,7 @@ pub fn compare_speed(programs: &Programs, options: &SpeedOptions) -> Result<Stri
     let mut options = options.clone();
     let mut connections = CONNECTIONS.as_slice();
     if options.quick {
-        options.rounds = 1;
-        options.duration = options.duration.min(Duration::from_millis(300));
+        options.rounds = options.rounds.min(3);
         connections = &CONNECTIONS[1..2];
     }
     let processors = allowed()?;
@@ -89,6 +93,35 @@ fn measure_work(
     options: &SpeedOptions,
     servers_on: usize,
 ) -> Result<Vec<Cell>> {
+    let cells = connections.iter().map(|count| Cell::new(work, *count));
+    let mut cells: Vec<Cell> = cells.collect();
+    for life in 0..LIVES {
+        // What is left over goes to the first ones.
+        let rounds = (options.rounds.max(1) + LIVES - 1 - life) / LIVES;
+        if rounds > 0 {
+            measure_life(
+                &mut cells,
+                work,
+                programs,
+                (rounds, options.duration),
+                servers_on,
+            )?;
+        }
+    }
+    for cell in &cells {
+        eprintln!("{cell}");
+    }
+    Ok(cells)
+}
+
+/// Starts the servers, and measures each cell in so many rounds of a length.
+fn measure_life(
+    cells: &mut [Cell],
+    work: &'static Work,
+    programs: &Programs,
+    (rounds, duration): (usize, Duration),
+    servers_on: usize,
+) -> Result<()> {
     let kinds = [Server::Memcached, Server::Redis, Server::Fonn];
     let servers = kinds
         .into_iter()
@@ -107,43 +140,35 @@ fn measure_work(
         // Without the page faults of memory that the server has for the first time. Each protocol
         // receives values in its own way.
         let server = (running.target(), running.pid()?);
-        let mut warm_up = load_options(server, contender.1, work, 16);
-        warm_up.no_fill = false;
-        warm_up.duration = options.duration.mul_f64(WARM_UP);
-        load::run(&warm_up)?;
+        let mut first = load_options(server, contender.1, work, 16);
+        first.no_fill = false;
+        first.duration = FIRST_USE;
+        load::run(&first)?;
     }
     let limit = Limit::start(work)?;
     place(limit.daemon.pid(), &only(servers_on))?;
-    let mut cells = Vec::new();
-    for connections in connections {
-        let mut cell = Cell::new(work, *connections);
-        for round in 0..options.rounds.max(1) {
+    for cell in cells {
+        for _ in 0..rounds {
             for (at, contender) in CONTENDERS.into_iter().enumerate() {
                 let running = of(contender.0)?;
                 let server = (running.target(), running.pid()?);
-                let mut load = load_options(server, contender.1, work, *connections);
-                load.duration = options.duration;
+                let mut load = load_options(server, contender.1, work, cell.connections);
+                load.duration = duration;
                 let report = load::run(&load)?;
                 ensure!(
                     report.is_clean() && report.unexpected_misses == 0,
                     "{contender:?}: {report}"
                 );
-                let score = work.score(&report);
-                eprintln!(
-                    "{}, {connections} connections, round {round}, {contender:?}: {score:.2}",
-                    work.name
-                );
-                cell.push(at, score, report.latency.p999_us);
+                cell.push(at, work.score(&report), report.latency.p999_us);
             }
             let server = (Target::Tcp(limit.addr), limit.daemon.pid());
-            let mut load = load_options(server, Protocol::Resp, work, *connections);
-            load.duration = options.duration;
+            let mut load = load_options(server, Protocol::Resp, work, cell.connections);
+            load.duration = duration;
             load.verify = Verify::None;
             cell.limits.push(work.score(&load::run(&load)?));
         }
-        cells.push(cell);
     }
-    Ok(cells)
+    Ok(())
 }
 
 fn load_options(
@@ -161,6 +186,7 @@ fn load_options(
     options.pipeline = at_least_one(work.pipeline);
     options.connections = at_least_one(connections);
     options.no_fill = true;
+    options.warm_up = WARM_UP;
     // The client must not be slower than the server on large values.
     options.verify = if work.is_in_bytes() {
         Verify::Sample

@@ -1,8 +1,9 @@
 //! `redis-benchmark` and `memcaslap` as drivers of a server.
 //!
-//! The generator runs without an end of its own and is stopped after the measurement. Operations
-//! are the difference of the server's own counters, read when all values are set and again when
-//! the time is over. So neither the fill nor the start of the generator counts.
+//! The generator runs without an end of its own. A signal stops it between measurements and another
+//! lets it go on, so many short measurements of two servers and two generators can take turns.
+//! Operations are the difference of the server's own counters. So neither the fill nor the start of
+//! the generator counts.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -11,12 +12,13 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use tempfile::NamedTempFile;
 
 use super::{Cell, Operation, SETS_PER_KEY, WARM_UP, Work};
 use crate::client::{Cache as _, RespClient, TextClient};
 use crate::compare::{Running, Server};
 use crate::load::{Protocol, Target};
-use crate::process::{self, Daemon, find_program};
+use crate::process::{self, Daemon, Signal, find_program};
 use crate::usage::processor_time;
 
 /// The fill of a generator ends within this time.
@@ -95,26 +97,33 @@ impl Generator {
         Ok(())
     }
 
-    /// Operations of one second of the server's processor time, driven by this generator.
-    pub(super) fn drive(
+    /// Removes the keys of earlier runs of memcaslap, which has new ones in each run.
+    pub(super) fn clear(self, running: &Running) -> Result<()> {
+        if self == Self::Memcaslap {
+            let mut client = TextClient::connect(address(running)?)?;
+            client.flush().context("flush_all")?;
+        }
+        Ok(())
+    }
+
+    /// Starts the generator, and stops it when it has set its keys.
+    ///
+    /// # Errors
+    /// When it does not start, or sets no keys within [`FILL_LIMIT`].
+    pub(super) fn start(
         self,
         (kind, running): (Server, &Running),
         protocol: Protocol,
         cell: &Cell,
-        duration: Duration,
-    ) -> Result<f64> {
+    ) -> Result<Driver> {
         let addr = address(running)?;
         let mut counter = Counter::connect(kind, addr)?;
         let before = counter.read()?;
-        // The configuration of memcaslap is read while it runs.
-        let config = tempfile::NamedTempFile::new().context("making a file for memcaslap")?;
+        let config = NamedTempFile::new().context("making a file for memcaslap")?;
         std::fs::write(config.path(), memcaslap_config(cell))?;
         let mut command = match self {
             Self::RedisBenchmark => redis_benchmark(addr, cell, REQUESTS_MAX)?,
-            Self::Memcaslap => {
-                TextClient::connect(addr)?.flush().context("flush_all")?;
-                memcaslap(addr, protocol, cell, config.path())?
-            }
+            Self::Memcaslap => memcaslap(addr, protocol, cell, config.path())?,
         };
         let mut daemon = Daemon::spawn(self.name(), &mut command)?;
         let fill = match (self, cell.work.operation) {
@@ -135,14 +144,43 @@ impl Generator {
         if let Some(problem) = problem {
             return Err(problem).context("reading the counters of the server");
         }
+        daemon.signal(Signal::STOP)?;
+        Ok(Driver {
+            daemon,
+            counter,
+            operation: cell.work.operation,
+            server: running.pid()?,
+            _config: config,
+        })
+    }
+}
+
+/// A generator of another project, stopped between measurements.
+pub(super) struct Driver {
+    daemon: Daemon,
+    counter: Counter,
+    operation: Operation,
+    /// The process of the server.
+    server: u32,
+    /// memcaslap reads its configuration while it runs.
+    _config: NamedTempFile,
+}
+
+impl Driver {
+    /// Operations of one second of the server's processor time, while the generator goes on.
+    ///
+    /// # Errors
+    /// When it has ended, or did something else than the operation of its cell.
+    pub(super) fn measure(&mut self, duration: Duration) -> Result<f64> {
+        self.daemon.signal(Signal::CONT)?;
         thread::sleep(WARM_UP);
-        let (from, cpu_from) = (counter.read()?, processor_time(running.pid()?)?);
+        let (from, cpu_from) = (self.counter.read()?, processor_time(self.server)?);
         thread::sleep(duration);
-        let (to, cpu_to) = (counter.read()?, processor_time(running.pid()?)?);
-        let exit = daemon.exited()?;
-        ensure!(exit.is_none(), "ended early: {}", daemon.log_end());
-        daemon.kill9()?;
-        let operations = operations(cell.work.operation, from, to)?;
+        let (to, cpu_to) = (self.counter.read()?, processor_time(self.server)?);
+        let exit = self.daemon.exited()?;
+        ensure!(exit.is_none(), "ended early: {}", self.daemon.log_end());
+        self.daemon.signal(Signal::STOP)?;
+        let operations = operations(self.operation, from, to)?;
         let cpu = cpu_to.saturating_sub(cpu_from);
         Ok(operations as f64 / cpu.as_secs_f64().max(1e-6))
     }

@@ -1,6 +1,6 @@
 //! The ratios by two generators, and whether they agree.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use super::{Cell, Family};
 use crate::compare::spread::{Spread, median};
@@ -51,6 +51,24 @@ impl Row {
     }
 }
 
+/// A line of progress.
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [own, other] = [self.ratio(0), self.ratio(1)];
+        write!(
+            f,
+            "{}, {} connections, {}: {:.2} by fonn-load, {:.2} by {}: {:.2}",
+            self.work,
+            self.connections,
+            self.peer,
+            own.median,
+            other.median,
+            self.generator,
+            self.quotient()
+        )
+    }
+}
+
 fn agrees(quotient: f64) -> bool {
     quotient.max(1.0 / quotient) <= 1.0 + TOLERANCE
 }
@@ -64,8 +82,12 @@ pub(super) fn markdown(rows: &[Row]) -> String {
     );
     for row in rows {
         let ratio = |generator: usize| {
-            let Spread { median, min, max } = row.ratio(generator);
-            format!("{median:.2} ({min:.2}–{max:.2})")
+            let Spread {
+                median,
+                lower,
+                upper,
+            } = row.ratio(generator);
+            format!("{median:.2} ({lower:.2}–{upper:.2})")
         };
         // Writing into a string cannot fail.
         let _ = writeln!(
@@ -87,7 +109,7 @@ pub(super) fn markdown(rows: &[Row]) -> String {
     let _ = write!(
         text,
         "\nFigures are operations of one second of the server's processor time, ratios are medians \
-         of rounds, the least and the most.\n\
+         of rounds with their quartiles.\n\
          The quotient is the ratio by the other generator divided by the ratio by fonn-load.\n\
          The ratios agree within {:.0} % in {} of {} cells; the median quotient is {:.2}.\n\
          memcaslap sends one request at a time, so it has no pipelined cells. Its sets overwrite \

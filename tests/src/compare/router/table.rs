@@ -80,7 +80,7 @@ pub(super) fn costs(
         let _ = write!(
             line,
             " {:.2} ({:.2}–{:.2}) |",
-            ratio.median, ratio.min, ratio.max
+            ratio.median, ratio.lower, ratio.upper
         );
     }
     line.push('\n');

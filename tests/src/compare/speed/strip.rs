@@ -47,8 +47,8 @@ pub(super) fn svg(cells: &[Cell]) -> String {
                 format_args!(
                     "<line x1=\"{:.1}\" y1=\"{y:.1}\" x2=\"{:.1}\" y2=\"{y:.1}\" stroke=\"{color}\"/>\n\
                      <circle cx=\"{:.1}\" cy=\"{y:.1}\" r=\"2.5\" fill=\"{color}\"/>\n",
-                    x(ratio.min),
-                    x(ratio.max),
+                    x(ratio.lower),
+                    x(ratio.upper),
                     x(ratio.median)
                 ),
             );

@@ -1,6 +1,6 @@
 //! The figures of cells as tables in Markdown and as CSV.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use super::super::spread::Spread;
 use super::super::{CONTENDERS, Server};
@@ -65,6 +65,17 @@ impl Cell {
     }
 }
 
+/// A line of progress.
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {} connections:", self.work.name, self.connections)?;
+        for (protocol, ratio) in self.ratios() {
+            write!(f, " {:.2} {}", ratio.median, name(Server::Fonn, protocol))?;
+        }
+        write!(f, ", {:.2} limit", self.limit().median)
+    }
+}
+
 /// The two tables of docs/benchmarks.md.
 pub(super) fn markdown(cells: &[Cell]) -> String {
     let mut speed = String::from(
@@ -84,7 +95,7 @@ pub(super) fn markdown(cells: &[Cell]) -> String {
         let ratios: String = cell
             .ratios()
             .iter()
-            .map(|(_, it)| format!(" {:.2} ({:.2}–{:.2}) |", it.median, it.min, it.max))
+            .map(|(_, it)| format!(" {:.2} ({:.2}–{:.2}) |", it.median, it.lower, it.upper))
             .collect();
         put(
             &mut speed,
@@ -180,10 +191,10 @@ pub(super) mod tests {
     fn a_slow_round_hits_all_and_changes_no_ratio() {
         let ratios = cell().ratios();
         let of = |wanted| ratios.iter().find(|(it, _)| *it == wanted).unwrap().1;
-        assert!((of(Protocol::Text).min - 1.0).abs() < 1e-9);
-        assert!((of(Protocol::Text).max - 1.0).abs() < 1e-9);
+        assert!((of(Protocol::Text).lower - 1.0).abs() < 1e-9);
+        assert!((of(Protocol::Text).upper - 1.0).abs() < 1e-9);
         let resp = of(Protocol::Resp);
-        assert!((resp.min - 1.0).abs() < 1e-9 && (resp.max - 1.2).abs() < 1e-9);
+        assert!((resp.lower - 1.0).abs() < 1e-9 && (resp.upper - 1.2).abs() < 1e-9);
         assert!((resp.median - 1.1).abs() < 1e-9);
     }
 
